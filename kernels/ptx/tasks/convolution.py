@@ -198,7 +198,7 @@ class _Pixels:
             at = f.add(first, place)
             if not self._exact:
                 inside = block.below(at, problem.depth * prod(problem.kernel))
-            tap, channel = block.int(0), at
+            tap, channel = block.word(0), at
             if prod(problem.kernel) > 1:
                 tap, channel = block.split(at, (prod(problem.kernel), problem.depth))
             taps = list(block.split(tap, problem.kernel))
@@ -212,7 +212,7 @@ class _Pixels:
     def element(self, block: Block, prepared: Any, tap: Value) -> Value:
         """The element of the input of a group of one channel under a tap: 0 outside."""
         f = block.f
-        address, inside = self.address(block, prepared, None, tap, block.int(0))
+        address, inside = self.address(block, prepared, None, tap, block.word(0))
         if inside is None:
             return f.load("float", address)
         safe = f.select(inside, address, block.pointers[INPUT])
@@ -243,7 +243,7 @@ def window_at(
         tests = []
         if check and wide > 1:
             tests.append(block.below(place, problem.spread[axis]))
-            apart = f.binary("udiv", place, block.int(wide))
+            apart = f.binary("udiv", place, block.word(wide))
             tests.append(f.compare("eq", f.mul(apart, wide), place))
             place = apart
         elif check and (problem.kernel[axis] > 1 or problem.pads[axis] or problem.output.size[axis] > 1):
@@ -281,10 +281,10 @@ def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
         total = f.number("float", 0.0)
         weights = f.mul(channel, prod(problem.kernel))
         for tap in range(prod(problem.kernel)):
-            x = images.element(block, prepared, block.int(tap))
+            x = images.element(block, prepared, block.word(tap))
             weight = f.load(kind, block.at(block.pointers[WEIGHTS], f.add(weights, tap), kind))
             total = f.fma(x, widened(f, weight, problem.weights_dtype), total)
-        at = axes_of(PixelOutput(block, problem, block.int(0)).at(channel, pixel))
+        at = axes_of(PixelOutput(block, problem, block.word(0)).at(channel, pixel))
 
         def put() -> None:
             leaves = ThreadElements(block, at, {"accumulated": total})

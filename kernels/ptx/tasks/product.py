@@ -199,7 +199,7 @@ def store_elements(
 
 def _moved(block: Block, name: str, place: Matrix, batch: Sequence[Value], dtype: DType) -> Value:
     """Where a matrix of the batch begins."""
-    f, total = block.f, block.int(place.offset)
+    f, total = block.f, block.word(place.offset)
     for where, step in zip(batch, place.batch, strict=True):
         total = f.add(total, f.mul(where, step))
     return block.at(block.pointers[name], total, memory_type(dtype))
@@ -241,7 +241,7 @@ def _few_rows(
         batch = block.split(matrix, problem.batch)
         a = _moved(block, "a", problem.place_a, batch, DType.F32)
         b = _moved(block, "b", b_place, batch, b_dtype)
-        slow = f.binary("udiv", block.thread, block.int(wide if side_by_side else shares))
+        slow = f.binary("udiv", block.thread, block.word(wide if side_by_side else shares))
         fast = f.sub(block.thread, f.mul(slow, wide if side_by_side else shares))
         mine, share = (fast, slow) if side_by_side else (slow, fast)
         column = f.add(f.mul(number, wide), mine)
@@ -265,9 +265,9 @@ def _few_rows(
 
         start = joined([f.number("float", 0.0)] * rows)
         whole = problem.depth // (shares * _TURN) * shares * _TURN
-        (total,) = f.loop(share, block.int(whole), shares * _TURN, turn, (start,))
+        (total,) = f.loop(share, block.word(whole), shares * _TURN, turn, (start,))
         rest = f.add(share, whole)
-        (total,) = f.loop(rest, block.int(problem.depth), shares, lambda k, held: (one(k, held[0]),), (total,))
+        (total,) = f.loop(rest, block.word(problem.depth), shares, lambda k, held: (one(k, held[0]),), (total,))
         for row, part in enumerate(total.split()):
             f.store(part, block.at(block.shared, f.add(f.mul(f.add(f.mul(share, rows), row), wide), mine)))
         block.barrier()

@@ -31,9 +31,20 @@ VECTORS, PLAIN, WINDOWS = 3.0, 16.0, 40.0  # instructions of a copy: of four, of
 class TileSource(Protocol):
     """Where one operand of a tile is read; an element outside the depth is 0, and any beyond the tile's rows is right."""
 
-    along: Literal["depth", "outer"]  # what lies side by side in memory
-    vector: int  # elements along the outer dim that are copied at once, aligned as a whole: 4 or 1
-    dtype: DType
+    @property
+    def along(self) -> Literal["depth", "outer"]:
+        """What lies side by side in memory."""
+        ...
+
+    @property
+    def vector(self) -> int:
+        """Elements along the outer dim that are copied at once, aligned as a whole: 4 or 1."""
+        ...
+
+    @property
+    def dtype(self) -> DType:
+        """As they lie in memory."""
+        ...
 
     def prepare(self, block: Block, outer: Value) -> Any:
         """What is the same for all of the depth, of a row or a column."""
@@ -143,12 +154,12 @@ def write_tile(
     f = block.f
     group_pieces = tile.pieces
     piece = block.thread
-    group = block.int(0)
+    group = block.word(0)
     if tile.groups > 1:
-        group = f.binary("udiv", block.thread, block.int(group_pieces))
+        group = f.binary("udiv", block.thread, block.word(group_pieces))
         piece = f.sub(block.thread, f.mul(group, group_pieces))
     across = tile.columns // tile.wide
-    down = f.binary("udiv", piece, block.int(across))
+    down = f.binary("udiv", piece, block.word(across))
     over = f.sub(piece, f.mul(down, across))
     sides = (
         _Side(block, left, tile.rows, tile.slice, corner[0], 0),
@@ -159,7 +170,7 @@ def write_tile(
 
     def bring(number: Value) -> None:
         """Begin to copy a slice; one behind the last is copied for nothing, from the last one's place."""
-        stage = f.binary("and", number, block.int(STAGES - 1))
+        stage = f.binary("and", number, block.word(STAGES - 1))
         base = block.at(block.shared, f.mul(stage, tile.slice_elements))
         near = f.mul(block.least(number, slices - 1), tile.slice)
         for side in sides:
@@ -167,14 +178,14 @@ def write_tile(
         block.copies_end()
 
     for number in range(STAGES - 1):
-        bring(block.int(number))
+        bring(block.word(number))
     sums = joined([f.number("float", 0.0)] * (tile.tall * tile.wide))
 
     def step(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
         block.await_copies(STAGES - 2)
         block.barrier()
         bring(f.add(number, STAGES - 1))
-        stage = f.binary("and", number, block.int(STAGES - 1))
+        stage = f.binary("and", number, block.word(STAGES - 1))
         base = block.at(block.shared, f.mul(stage, tile.slice_elements))
         begin = f.mul(group, share)
         rows_at = block.at(base, f.add(f.mul(begin, tile.rows + _PAD), f.mul(down, tile.tall)))
@@ -190,7 +201,7 @@ def write_tile(
                     parts[at] = f.fma(a[row], b[column], parts[at])
         return (joined(parts),)
 
-    (sums,) = f.loop(block.int(0), block.int(slices), 1, step, (sums,))
+    (sums,) = f.loop(block.word(0), block.word(slices), 1, step, (sums,))
     block.await_copies(0)  # those for nothing, too: the memory is somebody else's next
     row, column = f.add(corner[0], f.mul(down, tile.tall)), f.add(corner[1], f.mul(over, tile.wide))
     if tile.groups == 1:
@@ -222,7 +233,7 @@ def _store_shared(
             one = f.load("float", f.at(at, other * count * tile.pieces))
             total = one if total is None else f.add(total, one)
         assert total is not None, "there are groups"
-        down = f.binary("udiv", which, block.int(tile.wide))
+        down = f.binary("udiv", which, block.word(tile.wide))
         rows.append(f.add(row, down))
         columns.append(f.add(column, f.sub(which, f.mul(down, tile.wide))))
         totals.append(total)
@@ -255,7 +266,7 @@ class _Side:
         self._places: list[tuple[Value, Value, Value]] = []  # the copy, in the slice's depth, and in the tile
         for start in range(0, self._count, THREADS):
             number = f.add(block.thread, start)
-            slow = f.binary("udiv", number, block.int(inner))
+            slow = f.binary("udiv", number, block.word(inner))
             fast = f.sub(number, f.mul(slow, inner))
             depth, outer = (fast, slow) if source.along == "depth" else (slow, fast)
             self._places.append((number, depth, f.mul(outer, source.vector)))
