@@ -165,19 +165,20 @@ def _row_bytes(problem: Indexed) -> int:
     return inner * problem.dtype.bytes if is_whole and problem.index_strides == (0, 1, 0) else 0
 
 
+def operands_of(problem: Indexed) -> tuple[Operand, ...]:
+    """The table of arguments."""
+    data = Operand("data", "input", problem.dtype, problem.data_elements, rows=_row_bytes(problem))
+    indices = Operand("indices", "input", problem.index_dtype, problem.index_elements)
+    if problem.direction == "gather":
+        return data, indices, Operand("output", "output", problem.dtype, problem.plain_elements)
+    updates = Operand("updates", "input", problem.dtype, problem.plain_elements)
+    return data, indices, updates, Operand("output", "output", problem.dtype, problem.data_elements)
+
+
 def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
     """The kernel. A gather's blocks are stretches of its outer positions; a scatter has one, as updates may collide."""
     module = Module(target)
-    operands = [
-        Operand("data", "input", problem.dtype, problem.data_elements, rows=_row_bytes(problem)),
-        Operand("indices", "input", problem.index_dtype, problem.index_elements),
-    ]
-    if problem.direction == "scatter":
-        operands.append(Operand("updates", "input", problem.dtype, problem.plain_elements))
-        operands.append(Operand("output", "output", problem.dtype, problem.data_elements))
-    else:
-        operands.append(Operand("output", "output", problem.dtype, problem.plain_elements))
-    run = _dense_tail(problem)
+    run = dense_tail(problem)
     outer = problem.dims[: len(problem.dims) - run]
     positions, length = math.prod(outer), math.prod(problem.dims[len(outer) :])
     stretch = positions
@@ -199,13 +200,13 @@ def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
 
         f.loop(first if several else 0, last if several else positions, 1, position)
 
-    return write_kernel(module, name, operands, blocks, body, candidate=f"runs of {length}")
+    return write_kernel(module, name, operands_of(problem), blocks, body, candidate=f"runs of {length}")
 
 
 INDEXED = only("indexed", Indexed, build)
 
 
-def _dense_tail(problem: Indexed) -> int:
+def dense_tail(problem: Indexed) -> int:
     """How many trailing dims no index depends on and both sides hold densely."""
     step, count = 1, 0
     for size, data, plain, index in reversed(
@@ -261,23 +262,29 @@ def _copy(f: Function, dtype: DType, source: Value, aim: Value, length: int) -> 
 
 def _combine(f: Function, problem: Indexed, source: Value, aim: Value, length: int) -> None:
     """output = output (op) update, element by element: runs of a scatter that reduces are short."""
-    kind, dtype = types.scalar(problem.dtype), problem.dtype
-    if dtype.held is not dtype or dtype is DType.BOOL:
-        raise InvalidIndexing(f"a scatter that reduces {dtype.value} is not supported; cast to f32 around it.")
-    signed = dtype.is_signed or dtype.is_float
+    kind = types.scalar(problem.dtype)
 
     def one(at: Value, _: tuple[Value, ...]) -> None:
         place = f.at(aim, at, kind)
-        old, new = f.load(kind, place), f.load(kind, f.at(source, at, kind))
-        match problem.reduction:
-            case "add":
-                result = f.add(old, new)
-            case "mul":
-                result = f.mul(old, new)
-            case "min":
-                result = f.minimum(old, new, signed=signed)
-            case _:
-                result = f.maximum(old, new, signed=signed)
-        f.store(result, place)
+        f.store(combined(f, problem, f.load(kind, place), f.load(kind, f.at(source, at, kind))), place)
 
     f.loop(0, length, 1, one)
+
+
+def combined(f: Function, problem: Indexed, old: Value, new: Value) -> Value:
+    """What an element becomes with an update. Raises InvalidIndexing for types that no scatter reduces."""
+    dtype = problem.dtype
+    if problem.reduction == "none":
+        return new
+    if dtype.held is not dtype or dtype is DType.BOOL:
+        raise InvalidIndexing(f"a scatter that reduces {dtype.value} is not supported; cast to f32 around it.")
+    signed = dtype.is_signed or dtype.is_float
+    match problem.reduction:
+        case "add":
+            return f.add(old, new)
+        case "mul":
+            return f.mul(old, new)
+        case "min":
+            return f.minimum(old, new, signed=signed)
+        case _:
+            return f.maximum(old, new, signed=signed)

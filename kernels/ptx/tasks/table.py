@@ -11,10 +11,12 @@ from kernels.ptx.tasks.attention import attention
 from kernels.ptx.tasks.convolution import convolution
 from kernels.ptx.tasks.convolution import tiled as tiled_convolution
 from kernels.ptx.tasks.elementwise import elementwise
+from kernels.ptx.tasks.indexed import indexed
 from kernels.ptx.tasks.pooling import pooling
 from kernels.ptx.tasks.product import product
 from kernels.ptx.tasks.product import tiled as tiled_product
 from kernels.ptx.tasks.recurrent import Step, recurrent_step
+from kernels.ptx.tasks.resize import resize
 from kernels.ptx.tasks.rows import normalization, reduction, softmax
 from kernels.ptx.tasks.singly import singly
 from kernels.ptx.tasks.threads import NoTask
@@ -24,15 +26,17 @@ from kernels.templates.attention.problem import Attention
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.elementwise import Elementwise
 from kernels.templates.gemm_problem import Gemm
+from kernels.templates.indexed import Indexed
 from kernels.templates.normalization import Normalization
 from kernels.templates.pooling import Pooling
 from kernels.templates.reduction import Reduction
+from kernels.templates.resize import Resize
 from kernels.templates.softmax import Softmax
 from kernels.templates.template import Template
 
 TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
-    Attention: attention, Convolution: convolution, Elementwise: elementwise, Gemm: product,
-    Normalization: normalization, Pooling: pooling, Reduction: reduction, Softmax: softmax,
+    Attention: attention, Convolution: convolution, Elementwise: elementwise, Gemm: product, Indexed: indexed,
+    Normalization: normalization, Pooling: pooling, Reduction: reduction, Resize: resize, Softmax: softmax,
     Step: recurrent_step,
 }  # fmt: skip
 

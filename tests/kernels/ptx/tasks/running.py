@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from kernels.kernel import Kernel
+from kernels.dtype import DType
+from kernels.kernel import Kernel, Operand
 from kernels.ptx.emit import ptx
 from kernels.ptx.machine.launching import ORDERS, Adversary, Launch, Machine
 from kernels.ptx.machine.reports import Outcome
 from kernels.ptx.program import program_module
+from kernels.ptx.tasks.table import TASKS
 from kernels.ptx.tasks.threads import THREADS
-from kernels.target import Target, cuda
+from kernels.run import Executable
+from kernels.target import Target, cuda, host
+from kernels.templates.template import Template
+from kernels.tensor import scalars
 
 Array = npt.NDArray[Any]
 SM_80, SM_90 = cuda("sm_80"), cuda("sm_90")
@@ -30,6 +35,44 @@ class Case:
     given: Mapping[str, Array]
     expected: Mapping[str, Array]  # as the storage of outputs; NaN where nothing is written
     tolerance: float = 0.0
+
+
+def beside(
+    template: Template[Any, Any], problem: Hashable, name: str, seed: int, tolerance: float, target: Target = SM_90,
+    **given: Array,
+) -> Case:  # fmt: skip
+    """The task of a problem with what the processor's kernel makes of drawn operands, but for those that are given."""
+    kernel = TASKS[type(problem)](problem, target, name)
+    known = template.kernel(problem, host(), name)
+    draw = np.random.default_rng(seed)
+    arrays = dict(given)
+    for operand in kernel.operands:
+        if operand.role != "output" and operand.name not in arrays:
+            arrays[operand.name] = drawn(draw, operand)
+    ours = {one.name: one for one in kernel.operands}
+    stored, outputs = dict[str, Array](), dict[str, Array]()
+    for operand in known.operands:
+        assert (operand.role, operand.dtype) == (ours[operand.name].role, ours[operand.name].dtype), operand.name
+        if operand.role == "output":
+            outputs[operand.name] = np.zeros(operand.elements, operand.dtype.numpy)
+        else:
+            array = np.ascontiguousarray(arrays[operand.name])
+            stored[operand.name] = array.reshape(-1) if operand.packing is None else operand.packing.pack(array)
+    if known.blocks:
+        Executable([known])({**stored, **outputs})
+    return Case(kernel, arrays, outputs, tolerance)
+
+
+def drawn(draw: np.random.Generator, operand: Operand) -> Array:
+    """Numbers for the whole storage of an operand."""
+    if operand.packing is not None:
+        raise AssertionError(f"{operand.name} is packed: its dims are not known here")
+    dtype = operand.dtype
+    if dtype.is_float:
+        wide = draw.standard_normal(operand.elements).astype(scalars.compute_type(dtype))
+        return scalars.narrow(wide, dtype)
+    found: Array = draw.integers(0, 2 if dtype is DType.BOOL else 100, operand.elements).astype(dtype.numpy)
+    return found
 
 
 def check(cases: Sequence[Case], target: Target = SM_90, adversaries: Sequence[Adversary] = ALL) -> None:
@@ -49,16 +92,23 @@ def differing(found: Mapping[str, Array], case: Case) -> str:
     for name, want in case.expected.items():
         some = found[name][: want.size].reshape(want.shape)
         error = case.tolerance * scale(want)
-        if not np.allclose(some, want, rtol=0, atol=error, equal_nan=True):
+        mine, theirs = numbers(some), numbers(want)
+        if not np.allclose(mine, theirs, rtol=0, atol=error, equal_nan=True):
             with np.errstate(invalid="ignore"):
-                apart = np.abs(some.astype(np.float64) - want.astype(np.float64))
-            return f"{name} differs by {np.nanmax(apart)}, more than {error}"
+                return f"{name} differs by {np.nanmax(np.abs(mine - theirs))}, more than {error}"
     return ""
+
+
+def numbers(array: Array) -> Array:
+    """Elements as float64; bfloat16 lies in words of 16 bits."""
+    if array.dtype == DType.BF16.numpy:
+        array = scalars.widen(array, DType.BF16)
+    return array.astype(np.float64)
 
 
 def scale(want: Array) -> float:
     """The largest finite element, and at least 1."""
-    values = np.abs(want.astype(np.float64))
+    values = np.abs(numbers(want))
     values = values[np.isfinite(values)]
     return max(1.0, float(values.max(initial=1.0)))
 
