@@ -38,6 +38,7 @@ from graphopt.program.deploy.compiled import Compiled, Rounding, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_several
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
+from graphopt.program.gpu import LinkedTasks
 from graphopt.program.listing import Linked
 from graphopt.program.make import Family, Form, Program, make, runnable
 from graphopt.program.regions.precision import PrecisionName
@@ -131,6 +132,8 @@ def compile(  # the builtin of this name is not used here
     progress = progress or silent
     targets = (target,) if isinstance(target, str) else ordered(target, named)
     processor = planned_target(targets[0], machine, threads)
+    if processor.is_gpu:
+        _require_plain(targets, bool(memory_budget or ram), caches, form)
     if processor.architecture.name == "wasm32":
         threads = 1
         if form == "onnxruntime":
@@ -144,8 +147,9 @@ def compile(  # the builtin of this name is not used here
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
     ranges, formulas, sizes = split_ranges(sized)
-    if (ranges or len(points) > 1) and processor.architecture.name == "wasm32":
-        raise OptionError("a program in WebAssembly has one size of every dim; give dims numbers.")
+    if (ranges or len(points) > 1) and (processor.architecture.name == "wasm32" or processor.is_gpu):
+        where = "on a GPU" if processor.is_gpu else "in WebAssembly"
+        raise OptionError(f"a program {where} has one size of every dim; give dims numbers.")
     if shapes or sizes or ranges:
         resize(original, shapes or {}, sizes)
         free_batch(original, ranges)
@@ -174,6 +178,18 @@ def compile(  # the builtin of this name is not used here
     if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
         return _of_any_size(original, asked)
     return _made(original, asked)
+
+
+def _require_plain(targets: Sequence[TargetName], budget: bool, caches: bool, form: Form) -> None:
+    """Raise OptionError for what programs of GPUs do not have."""
+    if len(targets) > 1:
+        raise OptionError("a bundle for a GPU holds code for one target; compile for each by itself.")
+    if budget:
+        raise OptionError("a memory budget is kept by programs of processors; leave it out for a GPU.")
+    if caches:
+        raise OptionError("outputs of programs of GPUs have memory of their own; leave out the caches.")
+    if form != "bundle":
+        raise OptionError("ONNX Runtime loads no custom operators of GPUs; leave out the form.")
 
 
 def _require_one_program(processor: Target, form: Form, several: bool) -> None:
@@ -387,4 +403,5 @@ def compile_record(
         *_ram_of(programs),
         1 if written is None else max(1, len(written.points)),
         *_rounding_of(compiled.rounding),
+        sum(one.worker_count for one in programs if isinstance(one, LinkedTasks)),
     )  # fmt: skip

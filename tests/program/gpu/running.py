@@ -15,18 +15,20 @@ from graphopt.program.deploy.cuda.bundle import TaskProgram
 from graphopt.program.gpu import link_tasks
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
-from kernels.ptx.emulated import EmulatedTasks, Way
+from kernels.ptx.emulated import EmulatedTasks, RunWay
 from kernels.ptx.machine.launching import ORDERS, Adversary
+from kernels.ptx.tables import TaskDescription
 from kernels.target import Target, cuda
 
 Array = npt.NDArray[Any]
 SM_90 = cuda("sm_90")
-WAYS: tuple[Way, ...] = ("ticketed", "launches")
+WAYS: tuple[RunWay, ...] = ("ticketed", "pinned", "launches")
+WORKERS = 4  # of pinned programs
 
 
 def compared(
     proto: onnx.ModelProto, feeds: Mapping[str, Array], tolerance: float, *, target: Target = SM_90,
-    ways: Sequence[Way] = WAYS, orders: Sequence[Any] = ORDERS,
+    ways: Sequence[RunWay] = WAYS, orders: Sequence[Any] = ORDERS,
 ) -> Lowered:  # fmt: skip
     """The model's regions, after runs in all orders that had no fault and gave what ONNX Runtime gives.
 
@@ -34,10 +36,11 @@ def compared(
     """
     lowered = lower(ir.from_proto(proto), target)
     linked = link_tasks(lowered, "model")
-    text = TaskProgram.of(linked.listing, linked.weights, target).text
+    text = TaskProgram.of(linked, target).text
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, dict(feeds))
-    program = EmulatedTasks(text, linked.listing, linked.weights)
+    description = TaskDescription.of(linked.listing, target, worker_count=WORKERS)
+    program = EmulatedTasks(text, description, linked.weights)
     given = [np.ascontiguousarray(feeds[one.name]) for one in linked.listing.inputs]
     for way in ways:
         for order in orders:
