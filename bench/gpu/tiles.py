@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,21 @@ from kernels.kernel import Kernel
 from kernels.ptx.emit import ptx
 from kernels.ptx.program import program_module
 from kernels.ptx.tasks.convolution import convolution
+from kernels.ptx.tasks.convolution import tiled as tiled_convolution
 from kernels.ptx.tasks.product import FEW_ROWS, product
-from kernels.ptx.tasks.table import product_dims
+from kernels.ptx.tasks.product import tiled as tiled_product
 from kernels.ptx.tasks.threads import THREADS
-from kernels.ptx.tasks.tile import TILES, TaskTile, cycles
+from kernels.ptx.tasks.tile import TILES, TaskTile, TiledProduct, cycles
 from kernels.target import Target, cuda
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.gemm_problem import Gemm
 
 LAUNCHES, ROUNDS = 20, 5
 _TURNS = threading.Lock()  # one problem is timed at a time
+
+
+def _tiled(problem: Convolution | Gemm) -> TiledProduct:
+    return tiled_product(problem) if isinstance(problem, Gemm) else tiled_convolution(problem)
 
 
 def problems_of(names: list[str], target: Target) -> list[tuple[str, Convolution | Gemm]]:
@@ -42,7 +48,7 @@ def problems_of(names: list[str], target: Target) -> list[tuple[str, Convolution
             tiled = isinstance(problem, Gemm) and problem.rows > FEW_ROWS
             tiled |= isinstance(problem, Convolution) and problem.depth * problem.width > 1
             if tiled:
-                found.setdefault((product_dims(problem), getattr(problem, "strides", ())), (name, problem))  # type: ignore[arg-type]
+                found.setdefault((_tiled(problem), getattr(problem, "strides", ())), (name, problem))  # type: ignore[arg-type]
     return list(found.values())  # type: ignore[arg-type]
 
 
@@ -91,15 +97,15 @@ def main(names: list[str], out: Path | None) -> None:
     with ThreadPoolExecutor(14) as pool:  # LLVM and the driver's compiler take most of the time
         results = pool.map(lambda one: measured(one[1], target, device), problems)
         for (name, problem), taken in zip(problems, results, strict=True):
-            dims = product_dims(problem)
-            guess = min(TILES, key=lambda tile: cycles(tile, *dims, target))  # noqa: B023
+            dims = _tiled(problem)
+            guess = min(TILES, key=lambda tile: cycles(tile, dims, target))  # noqa: B023
             best = min(taken, key=taken.__getitem__)
             print(f"{name} {dims}: {guess} {taken[guess]:.1f} us, best {best} {taken[best]:.1f} us", flush=True)
             rows.append(
                 {
                     "model": name,
                     "kind": type(problem).__name__,
-                    "dims": dims,
+                    "dims": astuple(dims),
                     "taken": {str(one): us for one, us in taken.items()},
                 }
             )

@@ -17,6 +17,7 @@ from kernels.ptx.tables import Tables
 from kernels.ptx.tasks.threads import THREADS
 
 Array = npt.NDArray[Any]
+Workers = npt.NDArray[np.int32]
 RunWay = Literal["ticketed", "pinned", "launches"]
 PATIENCE = 1 << 22  # instructions without a change of memory
 
@@ -63,8 +64,12 @@ class EmulatedTasks:
     def run(
         self, feeds: Sequence[Array], adversary: Adversary | None = None, *, blocks: int = 4, resident: int = 0,
         way: RunWay = "ticketed",
+        workers: Sequence[Workers] | None = None,
     ) -> Ran:  # fmt: skip
-        """One call: `blocks` persistent ones of which as many are `resident` (0: all), or a launch for each run."""
+        """One call: `blocks` persistent ones of which as many are `resident` (0: all), or a launch for each run.
+
+        `workers` are those of pinned blocks, by run; None: by turns.
+        """
         memory = self._machine.memory
         memory.clear(self._arena)
         for placed in self._outputs:
@@ -76,7 +81,7 @@ class EmulatedTasks:
         if way == "launches":
             launches = self._alone(resident or blocks)
         else:
-            launches = [self._ticketed(blocks, resident) if way == "ticketed" else self._pinned(blocks, resident)]
+            launches = [self._ticketed(blocks, resident) if way == "ticketed" else self._pinned(blocks, resident, workers)]
         for launch in launches:
             outcomes.append(self._machine.run(launch, adversary or Adversary()))
             if outcomes[-1].faults:
@@ -87,18 +92,14 @@ class EmulatedTasks:
         )
         return Ran(outputs, tuple(outcomes))
 
-    def _pinned(self, blocks: int, resident: int) -> Launch:
-        """Blocks of each run by turns; the programs that are written place them by time."""
+    def _pinned(self, blocks: int, resident: int, workers: Sequence[Workers] | None) -> Launch:
         self._epoch += 1
-        turns = [
-            (np.arange(count, dtype=np.int32) + run) % blocks for run, (_, _, count) in enumerate(self._tables.runs)
-        ]
-        lists, items = self._tables.pinned(turns, blocks)
-        held = [
-            self._constant(f"pinned {name} {self._epoch}", _filled(one))
-            for name, one in (("lists", lists), ("items", items))
-        ]
-        arguments = (*held, self._words[1], self._pointers, self._counters, self._errors, self._epoch)
+        if workers is None:  # by turns
+            counts = self._tables.runs[:, 2].tolist()
+            workers = [(np.arange(count, dtype=np.int32) + run) % blocks for run, count in enumerate(counts)]
+        lists, items = self._tables.pinned(workers, blocks)
+        placed = self._constant(f"lists {self._epoch}", lists), self._constant(f"pinned {self._epoch}", _filled(items))
+        arguments = (*placed, self._words[1], self._pointers, self._counters, self._errors, self._epoch)
         return self._launch("pinned", blocks, arguments, resident or blocks)
 
     def _ticketed(self, blocks: int, resident: int) -> Launch:

@@ -48,13 +48,13 @@ class _Writer:
 
     def __init__(self, block: Block, plan: Plan) -> None:
         self.block, self.plan, self.problem, f = block, plan, plan.problem, block.f
-        self.warp = f.binary("lshr", block.thread, block.int(5))
-        self.lane = f.binary("and", block.thread, block.int(WARP - 1))
+        self.warp = f.binary("lshr", block.thread, block.word(5))
+        self.lane = f.binary("and", block.thread, block.word(WARP - 1))
         if plan.shares == 1:
-            self.share, self.team = block.int(0), self.warp
+            self.share, self.team = block.word(0), self.warp
         else:
-            self.share = f.binary("and", self.warp, block.int(plan.shares - 1))
-            self.team = f.binary("lshr", self.warp, block.int(plan.shares.bit_length() - 1))
+            self.share = f.binary("and", self.warp, block.word(plan.shares - 1))
+            self.team = f.binary("lshr", self.warp, block.word(plan.shares.bit_length() - 1))
         counts = (self.problem.batch, self.problem.groups, plan.stretches)
         self.batch, self.group, stretch = block.split(block.number, counts)
         self.first = f.mul(stretch, plan.block_rows)
@@ -65,7 +65,7 @@ class _Writer:
         """How many keys count for any row of this batch index."""
         block, problem, f = self.block, self.problem, self.block.f
         if not problem.with_lengths:
-            return block.int(problem.keys)
+            return block.word(problem.keys)
         given = f.load("i64", block.at(block.pointers["lengths"], self.batch, "i64"))
         inside = f.maximum(f.minimum(given, f.integer(problem.keys)), f.integer(0))
         return f.convert("trunc", "i32", inside)
@@ -87,7 +87,7 @@ class _Writer:
         if not self.problem.causal:
             return self.most
         seen = f.minimum(f.add(query, self.problem.past + 1), self.most)
-        return f.maximum(seen, self.block.int(0))
+        return f.maximum(seen, self.block.word(0))
 
     def _reach(self) -> Value:
         """How many keys count for any row of the block."""
@@ -97,7 +97,7 @@ class _Writer:
         last = block.least(f.add(self.first, self.plan.block_rows - 1), self.total - 1)
         (begin, _), (end, query) = self._row(self.first), self._row(last)
         one_head = f.compare("eq", begin, end)
-        return self._limit(f.select(one_head, query, block.int(self.problem.queries - 1)))
+        return self._limit(f.select(one_head, query, block.word(self.problem.queries - 1)))
 
     def write(self) -> None:
         """All of it."""
@@ -119,7 +119,7 @@ class _Writer:
             key = f.add(f.add(first, f.mul(self.share, WARP)), self.lane)
             return self._turn(key, places, limits, held)
 
-        highest, totals, sums = f.loop(block.int(0), reach, plan.keys, turn, start)
+        highest, totals, sums = f.loop(block.word(0), reach, plan.keys, turn, start)
         if plan.shares > 1:
             self._add_up(highest, totals, sums)
             return
@@ -144,7 +144,7 @@ class _Writer:
 
         whole, rest = divmod(count, turn)
         loops = whole // each
-        f.loop(block.thread, block.int(loops * each * turn), each * turn, lambda at, _: several(at, each))
+        f.loop(block.thread, block.word(loops * each * turn), each * turn, lambda at, _: several(at, each))
         if whole % each:
             several(f.add(block.thread, loops * each * turn), whole % each)
         if rest:
@@ -163,7 +163,7 @@ class _Writer:
             if padded > size:
                 inside = f.binary("and", inside, block.below(element, size))
             at = f.add(f.add(base, f.mul(f.add(first, key), row)), element)
-            at = f.select(inside, at, block.int(0))
+            at = f.select(inside, at, block.word(0))
             value = f.select(inside, f.load("float", block.at(block.pointers[name], at)), f.number("float", 0.0))
             aim = self._shared(f.add(f.add(f.mul(key, stride), element), begin))
             return lambda: f.store(value, aim)
@@ -180,7 +180,7 @@ class _Writer:
             head, query = self._row(f.add(self.first, inside))
             there = block.below(element, self.problem.size)
             at = f.add(self._place("q", head), f.add(f.mul(query, self.problem.place("q").row), element))
-            at = f.select(there, at, block.int(0))
+            at = f.select(there, at, block.word(0))
             value = f.select(there, f.load("float", block.at(block.pointers["q"], at)), f.number("float", 0.0))
             aim = self._shared(f.add(number, self.plan.queries_at))
             return lambda: f.store(value, aim)
@@ -234,7 +234,7 @@ class _Writer:
                     found[row] = f.fma(a, b, found[row])
             return (joined(found),)
 
-        (found,) = f.loop(block.int(0), block.int(plan.padded), 4, four, (joined([zero] * plan.rows),))
+        (found,) = f.loop(block.word(0), block.word(plan.padded), 4, four, (joined([zero] * plan.rows),))
         return list(found.split())
 
     def _four(self, address: Value) -> list[Value]:
@@ -257,7 +257,7 @@ class _Writer:
             at = f.add(f.mul(self.batch, mask.batch), f.mul(head, mask.head))
             at = f.add(f.add(at, f.mul(query, mask.query)), f.mul(key, mask.key))
             kind = types.scalar(mask.dtype)
-            at = f.select(counts, at, block.int(0))
+            at = f.select(counts, at, block.word(0))
             given = f.load(kind, block.at(block.pointers["mask"], at, kind))
             if mask.dtype is DType.BOOL:
                 score = f.select(f.compare("ne", given, f.number(kind, 0)), score, none)
@@ -286,7 +286,7 @@ class _Writer:
                         found[number] = f.fma(factors[row][inside], value, found[number])
             return (joined(found),)
 
-        (found,) = f.loop(block.int(0), block.int(WARP), 4, four, (joined(sums),))
+        (found,) = f.loop(block.word(0), block.word(WARP), 4, four, (joined(sums),))
         return list(found.split())
 
     # -- results ------------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class _Writer:
         block, plan, f, size = self.block, self.plan, self.block.f, self.problem.value_size
         parts, count = len(sums.parts) // plan.rows, WARPS * plan.rows  # row r of warp w is number w * rows + r
         block.barrier()
-        leads = f.compare("eq", self.lane, block.int(0))
+        leads = f.compare("eq", self.lane, block.word(0))
         for row, (best, total) in enumerate(zip(highest.split(), totals.split(), strict=True)):
             number = f.add(f.mul(self.warp, plan.rows), row)
 

@@ -21,7 +21,7 @@ from kernels.llvm.function import Value
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
 from kernels.ptx.tasks.product import store_elements
 from kernels.ptx.tasks.threads import MOST_ELEMENTS, Block, NoTask, each_of, span, write_task
-from kernels.ptx.tasks.tile import TaskTile, chosen, write_tile
+from kernels.ptx.tasks.tile import PLAIN, VECTORS, WINDOWS, TaskTile, TiledProduct, chosen, write_tile
 from kernels.target import Target
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import dense_groups
@@ -61,7 +61,7 @@ def convolution(problem: Convolution, target: Target, name: str, tile: TaskTile 
     if problem.depth == 1 and problem.width == 1 and prod(problem.kernel) <= _WRITTEN_TAPS:
         return _depthwise(problem, target, name)
     depth = problem.depth * prod(problem.kernel)
-    tile = tile or chosen(problem.width, pixels, depth, problem.groups, target)
+    tile = tile or chosen(tiled(problem), target)
     counts = (problem.groups, -(-problem.width // tile.rows), -(-pixels // tile.columns))
 
     def body(block: Block) -> None:
@@ -79,6 +79,17 @@ def convolution(problem: Convolution, target: Target, name: str, tile: TaskTile 
     return write_task(
         target, name, operands, prod(counts), body, shared=tile.shared, flops=problem.flops, traffic=problem.traffic,
         candidate=str(tile),
+    )  # fmt: skip
+
+
+def tiled(problem: Convolution) -> TiledProduct:
+    """The product of weights and pixels as tiles see it."""
+    pixels, taps = problem.output.batch * prod(problem.output.size), prod(problem.kernel)
+    simple = taps == 1 or problem.depth % 32 == 0
+    vectors = problem.width % 4 == 0 and problem.weights_dtype is DType.F32
+    return TiledProduct(
+        problem.width, pixels, problem.depth * taps, problem.groups, VECTORS if vectors else PLAIN,
+        PLAIN if simple else WINDOWS,
     )  # fmt: skip
 
 
@@ -187,7 +198,9 @@ class _Pixels:
             at = f.add(first, place)
             if not self._exact:
                 inside = block.below(at, problem.depth * prod(problem.kernel))
-            tap, channel = block.split(at, (prod(problem.kernel), problem.depth))
+            tap, channel = block.word(0), at
+            if prod(problem.kernel) > 1:
+                tap, channel = block.split(at, (prod(problem.kernel), problem.depth))
             taps = list(block.split(tap, problem.kernel))
         if problem.groups > 1:
             channel = f.add(f.mul(self._group, problem.depth), channel)
@@ -199,7 +212,7 @@ class _Pixels:
     def element(self, block: Block, prepared: Any, tap: Value) -> Value:
         """The element of the input of a group of one channel under a tap: 0 outside."""
         f = block.f
-        address, inside = self.address(block, prepared, None, tap, block.int(0))
+        address, inside = self.address(block, prepared, None, tap, block.word(0))
         if inside is None:
             return f.load("float", address)
         safe = f.select(inside, address, block.pointers[INPUT])
@@ -230,7 +243,7 @@ def window_at(
         tests = []
         if check and wide > 1:
             tests.append(block.below(place, problem.spread[axis]))
-            apart = f.binary("udiv", place, block.int(wide))
+            apart = f.binary("udiv", place, block.word(wide))
             tests.append(f.compare("eq", f.mul(apart, wide), place))
             place = apart
         elif check and (problem.kernel[axis] > 1 or problem.pads[axis] or problem.output.size[axis] > 1):
@@ -268,10 +281,10 @@ def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
         total = f.number("float", 0.0)
         weights = f.mul(channel, prod(problem.kernel))
         for tap in range(prod(problem.kernel)):
-            x = images.element(block, prepared, block.int(tap))
+            x = images.element(block, prepared, block.word(tap))
             weight = f.load(kind, block.at(block.pointers[WEIGHTS], f.add(weights, tap), kind))
             total = f.fma(x, widened(f, weight, problem.weights_dtype), total)
-        at = axes_of(PixelOutput(block, problem, block.int(0)).at(channel, pixel))
+        at = axes_of(PixelOutput(block, problem, block.word(0)).at(channel, pixel))
 
         def put() -> None:
             leaves = ThreadElements(block, at, {"accumulated": total})

@@ -43,7 +43,7 @@ class ThreadElements:
         if prod(load.buffer.shape) == 0:
             return self._block.f.number(kind, 0)
         place = self.number(load.buffer.position(load.indices))
-        return self._read(load, self._block.f.select(condition, place, self._block.int(0)))
+        return self._read(load, self._block.f.select(condition, place, self._block.word(0)))
 
     def position(self, index: Index) -> Value:
         """The values of an index, i64."""
@@ -52,7 +52,7 @@ class ThreadElements:
     def number(self, index: Index) -> Value:
         """The value of an index, of 32 bits."""
         f = self._block.f
-        total = self._block.int(index.offset)
+        total = self._block.word(index.offset)
         for axis, where in self._at.items():
             factor = axis.factor(index)
             if factor:

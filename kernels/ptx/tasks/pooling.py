@@ -32,7 +32,7 @@ def pooling(problem: Pooling, target: Target, name: str) -> Kernel:
 
     def element(block: Block, thread: Value) -> None:
         f = block.f
-        number, lane = block.split(thread, (elements, group)) if group > 1 else (thread, block.int(0))
+        number, lane = block.split(thread, (elements, group)) if group > 1 else (thread, block.word(0))
         there, near = block.below(number, elements), block.least(number, elements - 1)
         if by_channels:
             pixel, channel = block.split(near, (out.batch * prod(out.size), out.channels))
@@ -51,7 +51,7 @@ def pooling(problem: Pooling, target: Target, name: str) -> Kernel:
         def one(tap: Value, held: tuple[Value, ...]) -> tuple[Value, ...]:
             at, inside = window_at(block, windows, base, starts, block.split(tap, windows.kernel), check=True)
             if inside is not None:
-                at = f.select(inside, at, block.int(0))
+                at = f.select(inside, at, block.word(0))
             x = f.load("float", block.at(block.pointers[INPUT], at))
             if inside is not None:
                 x = f.select(inside, x, nothing)
@@ -65,17 +65,17 @@ def pooling(problem: Pooling, target: Target, name: str) -> Kernel:
         else:
             found = (nothing,)
             for tap in range(taps):
-                found = one(block.int(tap), found)
+                found = one(block.word(tap), found)
         result = found[0]
         if problem.kind == "average":
             result = f.div(result, _counted(block, problem, starts))
-        at = axes_of(PixelOutput(block, windows, block.int(0)).at(channel, pixel))
+        at = axes_of(PixelOutput(block, windows, block.word(0)).at(channel, pixel))
 
         def put() -> None:
             leaves = ThreadElements(block, at, {"accumulated": result})
             leaves.store(leaves.values((windows.epilogue.value,))[0], windows.like_output(OUTPUT))
 
-        first = f.binary("and", there, f.compare("eq", lane, block.int(0)))
+        first = f.binary("and", there, f.compare("eq", lane, block.word(0)))
         f.when(first, put)
 
     return write_task(
@@ -86,7 +86,7 @@ def pooling(problem: Pooling, target: Target, name: str) -> Kernel:
 
 def _counted(block: Block, problem: Pooling, starts: list[Value]) -> Value:
     """How many places of a window count, as a float."""
-    f, total = block.f, block.int(1)
+    f, total = block.f, block.word(1)
     for axis, start in enumerate(starts):
         line = problem.axes[axis]
         counts = {problem.counted(axis, output) for output in range(line.outputs)}
@@ -94,7 +94,7 @@ def _counted(block: Block, problem: Pooling, starts: list[Value]) -> Value:
             total = f.mul(total, counts.pop())
             continue
         low, high = (-line.pad, line.size + problem.after[axis]) if problem.count_pads else (0, line.size)
-        found = block.int(0)
+        found = block.word(0)
         for tap in range(line.taps):
             place = f.add(start, tap * line.dilation - low)
             found = f.add(found, f.convert("zext", "i32", block.below(place, high - low)))

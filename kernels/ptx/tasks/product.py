@@ -15,7 +15,7 @@ from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
 from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, write_task
-from kernels.ptx.tasks.tile import TaskTile, chosen, write_tile
+from kernels.ptx.tasks.tile import PLAIN, VECTORS, TaskTile, TiledProduct, chosen, write_tile
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm_problem import Gemm
@@ -113,7 +113,7 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
         return write_task(target, name, operands, 0, lambda block: None)
     if problem.rows <= FEW_ROWS and tile is None:
         return _few_rows(problem, b_place, b_dtype, operands, target, name)
-    tile = tile or chosen(problem.rows, problem.columns, problem.depth, problem.matrices, target)
+    tile = tile or chosen(tiled(problem), target)
     counts = (problem.matrices, -(-problem.rows // tile.rows), -(-problem.columns // tile.columns))
     vector = 4 if packing is not None and problem.columns % 4 == 0 and b_dtype is DType.F32 else 1
 
@@ -147,6 +147,14 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
         target, name, operands, counts[0] * counts[1] * counts[2], body, shared=tile.shared, flops=problem.flops,
         candidate=str(tile),
     )  # fmt: skip
+
+
+def tiled(problem: Gemm) -> TiledProduct:
+    """The product as tiles see it."""
+    vectors = problem.constant_b and problem.columns % 4 == 0 and problem.b_dtype is DType.F32
+    return TiledProduct(
+        problem.rows, problem.columns, problem.depth, problem.matrices, PLAIN, VECTORS if vectors else PLAIN
+    )
 
 
 class ProductOutput:
@@ -191,7 +199,7 @@ def store_elements(
 
 def _moved(block: Block, name: str, place: Matrix, batch: Sequence[Value], dtype: DType) -> Value:
     """Where a matrix of the batch begins."""
-    f, total = block.f, block.int(place.offset)
+    f, total = block.f, block.word(place.offset)
     for where, step in zip(batch, place.batch, strict=True):
         total = f.add(total, f.mul(where, step))
     return block.at(block.pointers[name], total, memory_type(dtype))
@@ -233,7 +241,7 @@ def _few_rows(
         batch = block.split(matrix, problem.batch)
         a = _moved(block, "a", problem.place_a, batch, DType.F32)
         b = _moved(block, "b", b_place, batch, b_dtype)
-        slow = f.binary("udiv", block.thread, block.int(wide if side_by_side else shares))
+        slow = f.binary("udiv", block.thread, block.word(wide if side_by_side else shares))
         fast = f.sub(block.thread, f.mul(slow, wide if side_by_side else shares))
         mine, share = (fast, slow) if side_by_side else (slow, fast)
         column = f.add(f.mul(number, wide), mine)
@@ -257,9 +265,9 @@ def _few_rows(
 
         start = joined([f.number("float", 0.0)] * rows)
         whole = problem.depth // (shares * _TURN) * shares * _TURN
-        (total,) = f.loop(share, block.int(whole), shares * _TURN, turn, (start,))
+        (total,) = f.loop(share, block.word(whole), shares * _TURN, turn, (start,))
         rest = f.add(share, whole)
-        (total,) = f.loop(rest, block.int(problem.depth), shares, lambda k, held: (one(k, held[0]),), (total,))
+        (total,) = f.loop(rest, block.word(problem.depth), shares, lambda k, held: (one(k, held[0]),), (total,))
         for row, part in enumerate(total.split()):
             f.store(part, block.at(block.shared, f.add(f.mul(f.add(f.mul(share, rows), row), wide), mine)))
         block.barrier()

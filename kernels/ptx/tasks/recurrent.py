@@ -252,11 +252,11 @@ class _Writer:
 
         start = joined([f.number("float", 0.0)] * rows)
         # Threads that are left over behind the last share begin behind the depth.
-        begin = f.select(block.below(share, self.shares), share, block.int(hidden))
+        begin = f.select(block.below(share, self.shares), share, block.word(hidden))
         whole = hidden // (self.shares * _TURN) * self.shares * _TURN
-        (total,) = f.loop(begin, block.int(whole), self.shares * _TURN, turn, (start,))
+        (total,) = f.loop(begin, block.word(whole), self.shares * _TURN, turn, (start,))
         rest = f.add(begin, whole)
-        (total,) = f.loop(rest, block.int(hidden), self.shares, lambda k, held: (one(k, held[0]),), (total,))
+        (total,) = f.loop(rest, block.word(hidden), self.shares, lambda k, held: (one(k, held[0]),), (total,))
 
         def tell() -> None:
             for row, part in enumerate(total.split()):

@@ -231,7 +231,7 @@ def reduction(problem: Reduction, target: Target, name: str) -> Kernel:
             for some, store in zip(leaves.values(problem.values), problem.stores, strict=True):
                 leaves.store(some, store)
 
-        first = f.binary("and", row.is_there, f.compare("eq", row.lane, block.int(0)))
+        first = f.binary("and", row.is_there, f.compare("eq", row.lane, block.word(0)))
         f.when(first, put)
 
     return _written(problem, read, problem.reduced, plan, target, name, each, 2, per_row=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from kernels.kernel import Kernel
 from kernels.ptx.tasks.attention import attention
 from kernels.ptx.tasks.convolution import convolution
+from kernels.ptx.tasks.convolution import tiled as tiled_convolution
 from kernels.ptx.tasks.elementwise import elementwise
 from kernels.ptx.tasks.indexed import indexed
 from kernels.ptx.tasks.pooling import pooling
 from kernels.ptx.tasks.product import product
+from kernels.ptx.tasks.product import tiled as tiled_product
 from kernels.ptx.tasks.recurrent import Step, recurrent_step
 from kernels.ptx.tasks.resize import resize
 from kernels.ptx.tasks.rows import normalization, reduction, softmax
@@ -44,19 +45,13 @@ _FLOPS, _BYTES, _FIXED = 20e3, 1500.0, 1000.0  # of a usual kernel in a nanoseco
 _CLOCK = 1.7  # cycles of a nanosecond
 
 
-def product_dims(problem: Convolution | Gemm) -> tuple[int, int, int, int]:
-    """Rows, columns and depth of the products that a problem is, and how many there are."""
-    if isinstance(problem, Gemm):
-        return problem.rows, problem.columns, problem.depth, problem.matrices
-    pixels = problem.output.batch * prod(problem.output.size)
-    return problem.width, pixels, problem.depth * prod(problem.kernel), problem.groups
-
-
 def nanoseconds(problem: Hashable, kernel: Kernel, target: Target) -> float:
     """About what all blocks of a task take on the whole GPU."""
     tile = next((one for one in TILES if str(one) == kernel.candidate), None)
-    if tile is not None and isinstance(problem, Convolution | Gemm):
-        return cycles(tile, *product_dims(problem), target) / _CLOCK
+    if tile is not None and isinstance(problem, Convolution):
+        return cycles(tile, tiled_convolution(problem), target) / _CLOCK
+    if tile is not None and isinstance(problem, Gemm):
+        return cycles(tile, tiled_product(problem), target) / _CLOCK
     return max(kernel.flops / _FLOPS, kernel.traffic / _BYTES) + _FIXED
 
 

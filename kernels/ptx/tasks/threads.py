@@ -38,7 +38,7 @@ class Block:
 
     # -- numbers ----------------------------------------------------------------------------------------------------
 
-    def int(self, value: int) -> Value:
+    def word(self, value: int) -> Value:
         """A constant."""
         return self.f.number("i32", value)
 
@@ -47,20 +47,20 @@ class Block:
         f, found = self.f, list[Value]()
         for size in reversed(sizes[1:]):
             if size == 1:
-                found.append(self.int(0))
+                found.append(self.word(0))
                 continue
-            rest = f.binary("udiv", number, self.int(size))
+            rest = f.binary("udiv", number, self.word(size))
             found.append(f.sub(number, f.mul(rest, size)))
             number = rest
         return (number, *reversed(found)) if sizes else ()
 
     def below(self, number: Value, limit: Value | int) -> Value:
         """Whether a number that is not negative is less than a limit."""
-        return self.f.compare("ult", number, self.int(limit) if isinstance(limit, int) else limit)
+        return self.f.compare("ult", number, self.word(limit) if isinstance(limit, int) else limit)
 
     def least(self, number: Value, limit: int) -> Value:
         """The number, or the limit where that is less."""
-        return self.f.minimum(number, self.int(limit), signed=False)
+        return self.f.minimum(number, self.word(limit), signed=False)
 
     def turns(self, each: int, body: Callable[[Value], None], wide: int = 1) -> None:
         """body(first) in turns, as often in all threads: a thread has `each` numbers, `wide` of them in a turn.
@@ -77,7 +77,7 @@ class Block:
             body(f.add(start, f.mul(number, THREADS * wide)))
             return ()
 
-        f.loop(self.int(0), self.int(turns), 1, turn)
+        f.loop(self.word(0), self.word(turns), 1, turn)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Block:
         f.module.declare(name, "void", [shared, world, "i32"])
         there = f.value(shared, f"addrspacecast ptr {to.text} to {shared}")
         source = f.value(world, f"addrspacecast ptr {address.text} to {world}")
-        bytes_ = self.int(size) if inside is None else f.select(inside, self.int(size), self.int(0))
+        bytes_ = self.word(size) if inside is None else f.select(inside, self.word(size), self.word(0))
         f.line(f"call void @{name}({shared} {there.text}, {world} {source.text}, i32 {bytes_.text})")
 
     def _float(self, address: Value, inside: Value | None, dtype: DType) -> Value:
@@ -152,7 +152,7 @@ class Block:
         carried: Sequence[Value] = (),
     ) -> tuple[Value, ...]:  # fmt: skip
         """carried = body(i, carried) for i from a start of the thread's own, in steps; what is carried at the end."""
-        return self.f.loop(start, self.int(stop), step, body, carried)
+        return self.f.loop(start, self.word(stop), step, body, carried)
 
     def shuffled(self, value: Value, distance: int) -> Value:
         """The value of the thread of the warp whose number differs in one bit."""
@@ -192,8 +192,8 @@ class Block:
         if group <= WARP:
             return values
         f = self.f
-        warp = f.binary("lshr", self.thread, self.int(5))
-        leads = f.compare("eq", f.binary("and", self.thread, self.int(WARP - 1)), self.int(0))
+        warp = f.binary("lshr", self.thread, self.word(5))
+        leads = f.compare("eq", f.binary("and", self.thread, self.word(WARP - 1)), self.word(0))
         bases, offset = [], 0
         for one in values:
             bases.append(f.at(self.shared, offset, "i8"))

@@ -21,16 +21,30 @@ from kernels.target import Target
 
 STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
 _PAD = 4  # elements between rows of a slice: they stay aligned for vectors of four
-_LEAST_SLICE, _FIXED_CYCLES = 250.0, 2500.0  # cycles of a slice whatever it holds, and of a block before and after
-_STORE_CYCLES = 25.0  # of each result of a thread
+# Cycles, from tiles of 60 products and convolutions on an H200 (python -m bench.gpu.tiles): of a slice whatever it holds,
+# of a block before and after, of each result of a thread; and what two blocks beside one another take of one's.
+_LEAST_SLICE, _FIXED_CYCLES, _STORE_CYCLES, _TOGETHER = 300.0, 3000.0, 5.0, 1.7
+_HELD = 0.9  # of the cycles in which shared memory is read, those that multiplying does not hide
+VECTORS, PLAIN, WINDOWS = 3.0, 16.0, 40.0  # instructions of a copy: of four, of one, of one whose place is worked out
 
 
 class TileSource(Protocol):
     """Where one operand of a tile is read; an element outside the depth is 0, and any beyond the tile's rows is right."""
 
-    along: Literal["depth", "outer"]  # what lies side by side in memory
-    vector: int  # elements along the outer dim that are copied at once, aligned as a whole: 4 or 1
-    dtype: DType
+    @property
+    def along(self) -> Literal["depth", "outer"]:
+        """What lies side by side in memory."""
+        ...
+
+    @property
+    def vector(self) -> int:
+        """Elements along the outer dim that are copied at once, aligned as a whole: 4 or 1."""
+        ...
+
+    @property
+    def dtype(self) -> DType:
+        """As they lie in memory."""
+        ...
 
     def prepare(self, block: Block, outer: Value) -> Any:
         """What is the same for all of the depth, of a row or a column."""
@@ -89,24 +103,36 @@ TILES = (
 )  # fmt: skip
 
 
-def cycles(tile: TaskTile, rows: int, columns: int, depth: int, matrices: int, target: Target) -> float:
-    """An estimate of the cycles of all blocks: waves of them, each as long as it multiplies, reads, or waits."""
-    blocks = matrices * -(-rows // tile.rows) * -(-columns // tile.columns)
-    slices = max(1, -(-depth // tile.slice))
+@dataclass(frozen=True, slots=True)
+class TiledProduct:
+    """What tiles are of: so many products, and what the copy of an element of each operand takes."""
+
+    rows: int
+    columns: int
+    depth: int
+    matrices: int = 1
+    left: float = VECTORS
+    right: float = PLAIN
+
+
+def cycles(tile: TaskTile, product: TiledProduct, target: Target) -> float:
+    """An estimate of the cycles of all blocks: waves of them, and in each the slices of a block."""
+    blocks = product.matrices * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
+    slices = max(1, -(-product.depth // tile.slice))
     multiplies = tile.rows * tile.columns * tile.slice / 128
     # A multiprocessor hands out 128 bytes of shared memory a cycle; a vector of four is read by a quarter of a warp.
     held = tile.pieces * tile.slice * (tile.tall + tile.wide) * 4 / 128
-    reads = (tile.rows + tile.columns) * tile.slice * 4 / 48
-    side_by_side = min(RESIDENT, -(-blocks // max(1, target.workers)))
-    each = max(max(multiplies + held / 4, held, reads) * side_by_side, _LEAST_SLICE)
+    copies = (tile.rows * product.left + tile.columns * product.right) * tile.slice / 128
+    beside = min(RESIDENT, -(-blocks // max(1, target.workers)))
+    each = max((multiplies + _HELD * held + copies) * (_TOGETHER if beside > 1 else 1.0), _LEAST_SLICE)
     stores = tile.rows * tile.columns / THREADS * _STORE_CYCLES
-    return -(-blocks // (side_by_side * max(1, target.workers))) * (slices * each + _FIXED_CYCLES + stores)
+    return -(-blocks // (beside * max(1, target.workers))) * (slices * each + _FIXED_CYCLES + stores)
 
 
-def chosen(rows: int, columns: int, depth: int, matrices: int, target: Target) -> TaskTile:
+def chosen(product: TiledProduct, target: Target) -> TaskTile:
     """The tile with the least cycles by estimate, of those of which `RESIDENT` blocks have room."""
     fitting = [tile for tile in TILES if RESIDENT * (tile.shared + 1024) <= target.l1] or list(TILES[-2:])
-    return min(fitting, key=lambda tile: cycles(tile, rows, columns, depth, matrices, target))
+    return min(fitting, key=lambda tile: cycles(tile, product, target))
 
 
 StoreSums = Callable[[Value, Value, Value], None]
@@ -128,12 +154,12 @@ def write_tile(
     f = block.f
     group_pieces = tile.pieces
     piece = block.thread
-    group = block.int(0)
+    group = block.word(0)
     if tile.groups > 1:
-        group = f.binary("udiv", block.thread, block.int(group_pieces))
+        group = f.binary("udiv", block.thread, block.word(group_pieces))
         piece = f.sub(block.thread, f.mul(group, group_pieces))
     across = tile.columns // tile.wide
-    down = f.binary("udiv", piece, block.int(across))
+    down = f.binary("udiv", piece, block.word(across))
     over = f.sub(piece, f.mul(down, across))
     sides = (
         _Side(block, left, tile.rows, tile.slice, corner[0], 0),
@@ -144,7 +170,7 @@ def write_tile(
 
     def bring(number: Value) -> None:
         """Begin to copy a slice; one behind the last is copied for nothing, from the last one's place."""
-        stage = f.binary("and", number, block.int(STAGES - 1))
+        stage = f.binary("and", number, block.word(STAGES - 1))
         base = block.at(block.shared, f.mul(stage, tile.slice_elements))
         near = f.mul(block.least(number, slices - 1), tile.slice)
         for side in sides:
@@ -152,14 +178,14 @@ def write_tile(
         block.copies_end()
 
     for number in range(STAGES - 1):
-        bring(block.int(number))
+        bring(block.word(number))
     sums = joined([f.number("float", 0.0)] * (tile.tall * tile.wide))
 
     def step(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
         block.await_copies(STAGES - 2)
         block.barrier()
         bring(f.add(number, STAGES - 1))
-        stage = f.binary("and", number, block.int(STAGES - 1))
+        stage = f.binary("and", number, block.word(STAGES - 1))
         base = block.at(block.shared, f.mul(stage, tile.slice_elements))
         begin = f.mul(group, share)
         rows_at = block.at(base, f.add(f.mul(begin, tile.rows + _PAD), f.mul(down, tile.tall)))
@@ -175,7 +201,7 @@ def write_tile(
                     parts[at] = f.fma(a[row], b[column], parts[at])
         return (joined(parts),)
 
-    (sums,) = f.loop(block.int(0), block.int(slices), 1, step, (sums,))
+    (sums,) = f.loop(block.word(0), block.word(slices), 1, step, (sums,))
     block.await_copies(0)  # those for nothing, too: the memory is somebody else's next
     row, column = f.add(corner[0], f.mul(down, tile.tall)), f.add(corner[1], f.mul(over, tile.wide))
     if tile.groups == 1:
@@ -207,7 +233,7 @@ def _store_shared(
             one = f.load("float", f.at(at, other * count * tile.pieces))
             total = one if total is None else f.add(total, one)
         assert total is not None, "there are groups"
-        down = f.binary("udiv", which, block.int(tile.wide))
+        down = f.binary("udiv", which, block.word(tile.wide))
         rows.append(f.add(row, down))
         columns.append(f.add(column, f.sub(which, f.mul(down, tile.wide))))
         totals.append(total)
@@ -240,7 +266,7 @@ class _Side:
         self._places: list[tuple[Value, Value, Value]] = []  # the copy, in the slice's depth, and in the tile
         for start in range(0, self._count, THREADS):
             number = f.add(block.thread, start)
-            slow = f.binary("udiv", number, block.int(inner))
+            slow = f.binary("udiv", number, block.word(inner))
             fast = f.sub(number, f.mul(slow, inner))
             depth, outer = (fast, slow) if source.along == "depth" else (slow, fast)
             self._places.append((number, depth, f.mul(outer, source.vector)))

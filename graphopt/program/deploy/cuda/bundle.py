@@ -65,7 +65,7 @@ class TaskProgram:
             "outputs": [_argument(one) for one in listing.outputs],
             "kernels": [kernel.name for kernel in listing.kernels],
             "order": [run for run, _ in listing.ticketed.waits],
-            "tables": {name: getattr(tables, name).reshape(-1).tolist() for name in ("items", "waits", "runs")},
+            "tables": {name: rows.reshape(-1).tolist() for name, rows in words.items()},
             "places": [[place.space, place.argument, place.offset] for place in tables.places],
         }
 
