@@ -15,18 +15,18 @@ from graphopt.program.deploy.cuda.bundle import TaskProgram
 from graphopt.program.gpu import link_tasks
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
-from kernels.ptx.emulated import EmulatedTasks, Way
+from kernels.ptx.emulated import EmulatedTasks, RunWay
 from kernels.ptx.machine.launching import ORDERS, Adversary
 from kernels.target import Target, cuda
 
 Array = npt.NDArray[Any]
 SM_90 = cuda("sm_90")
-WAYS: tuple[Way, ...] = ("ticketed", "launches")
+WAYS: tuple[RunWay, ...] = ("ticketed", "pinned", "launches")
 
 
 def compared(
     proto: onnx.ModelProto, feeds: Mapping[str, Array], tolerance: float, *, target: Target = SM_90,
-    ways: Sequence[Way] = WAYS, orders: Sequence[Any] = ORDERS,
+    ways: Sequence[RunWay] = WAYS, orders: Sequence[Any] = ORDERS,
 ) -> Lowered:  # fmt: skip
     """The model's regions, after runs in all orders that had no fault and gave what ONNX Runtime gives.
 
