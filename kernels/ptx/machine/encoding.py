@@ -27,7 +27,7 @@ from kernels.ptx.machine.grammar import (
 from kernels.ptx.machine.reading import BYTES
 
 Family = Callable[["Encoder", PtxInstruction], None]
-_Part = tuple[int, int]  # of a parameter: offset and bytes
+_LoadPart = tuple[int, int]  # of a parameter: offset and bytes
 
 
 def encode(module: PtxModule, kernel: str, addresses: Mapping[str, int], families: Mapping[str, Family]) -> Code:
@@ -209,7 +209,7 @@ class Encoder:
                         D_BITS=8 * part[1],
                     )  # fmt: skip
 
-    def _moved(self, target: int, part: _Part, holder: tuple[str, str], written: Sequence[_Part]) -> None:
+    def _moved(self, target: int, part: _LoadPart, holder: tuple[str, str], written: Sequence[_LoadPart]) -> None:
         """A part of a parameter from where it was written, perhaps as a part of a longer one."""
         offset, size = part
         for begin, length in sorted(written, key=lambda one: one != part):
@@ -339,9 +339,9 @@ def _around(function: PtxFunction, call: PtxInstruction) -> tuple[list[PtxInstru
     return items[max(one for one in calls if one < at) + 1 : at], items[at + 1 : min(one for one in calls if one > at)]
 
 
-def _parts(items: Iterable[object], name: str) -> dict[str, list[_Part]]:
+def _parts(items: Iterable[object], name: str) -> dict[str, list[_LoadPart]]:
     """Of each parameter and result the offsets and bytes that instructions read (ld) or write (st)."""
-    found: dict[str, set[_Part]] = {}
+    found: dict[str, set[_LoadPart]] = {}
     for item in items:
         if isinstance(item, PtxInstruction) and item.name == name and "param" in item.modifiers:
             address, value = item.operands if name == "st" else reversed(item.operands)

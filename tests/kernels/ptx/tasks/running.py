@@ -36,6 +36,14 @@ class Case:
     expected: Mapping[str, Array]  # as the storage of outputs; NaN where nothing is written
     tolerance: float = 0.0
 
+    def stored(self, operand: Operand) -> Array:
+        """What an operand that is read holds, packed where it is packed."""
+        array = np.ascontiguousarray(self.given[operand.name])
+        if operand.packing is not None:
+            array = np.ascontiguousarray(operand.packing.pack(array))
+        assert array.nbytes == operand.bytes, f"{operand.name} has {array.nbytes} bytes, not {operand.bytes}"
+        return array
+
 
 def beside(
     template: Template[Any, Any], problem: Hashable, name: str, seed: int, tolerance: float, target: Target = SM_90,
@@ -124,10 +132,7 @@ class Task:
             if operand.role == "output":
                 self.placed.append(memory.reserve(operand.name, max(operand.bytes, 4)))
                 continue
-            array = np.ascontiguousarray(case.given[operand.name])
-            if operand.packing is not None:
-                array = np.ascontiguousarray(operand.packing.pack(array))
-            assert array.nbytes == operand.bytes, f"{operand.name} has {array.nbytes} bytes, not {operand.bytes}"
+            array = case.stored(operand)
             content = array if array.nbytes else np.zeros(4, np.uint8)
             self.placed.append(memory.place(operand.name, content, constant=True))
         table = np.array([one.address for one in self.placed], np.uint64)
