@@ -32,6 +32,7 @@ from bench import (
     pool,
     precision,
     programs,
+    quantize,
     quantized,
     quantized_regions,
     random_models,
@@ -109,6 +110,7 @@ MEASURES: dict[str, Measure] = {
     "g2": train.measure,
     "g6": gradient_steps.measure,
     "l1": precision.measure,
+    "l5": quantize.measure,
 }
 
 
