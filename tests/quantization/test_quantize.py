@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import onnx
 import pytest
 
 import graphopt
+from graphopt.check.verification import Verification
 from graphopt.errors import OptionError, VerificationError
+from graphopt.flows import calibrating
+from graphopt.flows import quantize as flow
 from graphopt.flows.quantize import QuantizeResult, quantized_by
 from graphopt.quantization.formats import FORMATS
-from graphopt.quantization.latency import Latency
+from graphopt.quantization.latency import Engine, Latency
 from tests import support
 from tests.quantization import networks
 
@@ -175,6 +179,37 @@ def test_a_model_that_is_not_faster_as_a_whole_is_refused() -> None:
 
     with pytest.raises(OptionError, match=r"the quantized model is not faster here: .* nothing was quantized\."):
         _quantized(networks.products(), networks.rows(4), latency=misled, formats=("dynamic",))
+
+
+def test_a_model_of_more_than_a_file_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "SINGLE_FILE_LIMIT", 1000)
+    with pytest.raises(OptionError, match=r"the weights take more than 1\.9 GB, which ONNX Runtime's quantizers"):
+        _quantized(networks.products())
+
+
+def test_inputs_that_no_value_suits_are_refused_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise ValueError("its inputs have 10 elements, and 9 are the most that is tried")
+
+    monkeypatch.setattr(calibrating, "make_feed", none)
+    with pytest.raises(OptionError, match=r"no feed can be drawn for this model: its inputs have 10 .*; give"):
+        _quantized(networks.products())
+
+
+def test_a_model_that_cannot_be_optimized_rightly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = graphopt.optimize(networks.products())
+    wrong = dataclasses.replace(done, verification=Verification("different", reason="off by 1"))
+    monkeypatch.setattr(flow, "optimize", lambda *_, **__: wrong)
+    with pytest.raises(VerificationError, match="no verified model could be made to begin with: off by 1"):
+        _quantized(networks.products())
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "program"])
+def test_latencies_are_measured_in_either_engine(engine: Engine) -> None:
+    """What is chosen is chosen by bytes here, so that no clock decides."""
+    result = graphopt.quantize(networks.products(), networks.rows(4), minimize="size", engine=engine, threads=1)
+    assert result.record().engine == engine and result.record().milliseconds > 0
+    assert all(line.chosen != "float32" for line in result.record().nodes)
 
 
 def test_samples_have_to_be_as_many_for_each_input() -> None:
