@@ -27,7 +27,7 @@ from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convol
 from kernels.templates.convolution.steps import dense_groups
 from kernels.tensor.expression import Variable
 
-_WRITTEN_TAPS = 49  # of a depthwise window whose taps are written out
+_WRITTEN_TAPS = 25  # of a depthwise window whose taps are written out: more would not stay in registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def convolution(problem: Convolution, target: Target, name: str, tile: TaskTile 
         raise NoTask("the images have more elements than 32 bits count.")
     packing = DepthMajor(problem)
     operands = problem.operands(packing)
-    if problem.depth == 1 and problem.width == 1 and prod(problem.kernel) <= _WRITTEN_TAPS:
+    if problem.depth == 1 and problem.width == 1:
         return _depthwise(problem, target, name)
     depth = problem.depth * prod(problem.kernel)
     tile = tile or chosen(tiled(problem), target)
@@ -278,12 +278,20 @@ def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
             pixel = f.add(f.mul(image, prod(out.size)), inner)
         images = _Pixels(problem, channel, pixels, 1)
         prepared = images.prepare(block, pixel)
-        total = f.number("float", 0.0)
         weights = f.mul(channel, prod(problem.kernel))
-        for tap in range(prod(problem.kernel)):
-            x = images.element(block, prepared, block.word(tap))
+
+        def add(tap: Value, held: tuple[Value, ...]) -> tuple[Value, ...]:
+            x = images.element(block, prepared, tap)
             weight = f.load(kind, block.at(block.pointers[WEIGHTS], f.add(weights, tap), kind))
-            total = f.fma(x, widened(f, weight, problem.weights_dtype), total)
+            return (f.fma(x, widened(f, weight, problem.weights_dtype), held[0]),)
+
+        held: tuple[Value, ...] = (f.number("float", 0.0),)
+        if prod(problem.kernel) <= _WRITTEN_TAPS:
+            for tap in range(prod(problem.kernel)):
+                held = add(block.word(tap), held)
+        else:
+            held = block.strided(block.word(0), prod(problem.kernel), 1, add, held)
+        (total,) = held
         at = axes_of(PixelOutput(block, problem, block.word(0)).at(channel, pixel))
 
         def put() -> None:

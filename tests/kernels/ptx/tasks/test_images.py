@@ -105,3 +105,10 @@ def test_large_windows_are_a_warps() -> None:
     case = beside(POOLING, one, "image", 0, 2e-6)
     assert "32 threads" in case.kernel.candidate
     check([case])
+
+
+def test_windows_of_many_places_are_gone_through_in_a_loop() -> None:
+    problem = convolution(1, 3, 3, (9, 8), (7, 7), pads=(3, 3, 3, 3), groups=3)
+    case = convolved(problem, 5, "image", SM_90)
+    assert "elements of a thread" in case.kernel.candidate
+    check([case])
