@@ -1,9 +1,10 @@
-"""The scheduler's theory on a real GPU: `python -m bench.gpu.run`. Needs an NVIDIA driver; nothing else of CUDA.
+"""Programs that wait on a real GPU: `python -m bench.gpu.run`. Needs an NVIDIA driver; nothing else of CUDA.
 
 - random programs that the verifier allows, pinned (launched cooperatively) and ticketed: none hangs, none reads what is
   not written yet, each run several times over the same counters;
 - a program with one worker too many, which the verifier refuses, is refused by the cooperative launch too;
-- what a launch, a signal, a wait and a barrier of the whole grid cost, written as a machine file.
+- what a launch, a signal, a wait and a barrier of the whole grid cost, written as a machine file;
+- models of the zoo: equal to ONNX Runtime's, beside one launch for each region, and PyTorch where it is installed.
 
 A kernel counts a wait that takes too long as a hang and goes on; the whole measurement runs under a time limit besides.
 """
@@ -15,12 +16,15 @@ import random
 import signal
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.gpu.driver import COOPERATIVE_TOO_LARGE, Array, CudaError, Gpu
+from bench.gpu import peers, programs
+from bench.gpu.driver import Gpu, WordArray
+from graphopt.program.deploy.cuda.runtime import COOPERATIVE_TOO_LARGE, CudaError
 from kernels.ptx.emit import ptx
 from kernels.ptx.persistent import KERNELS, THREADS, module
 from scheduler.device import Device
@@ -33,17 +37,19 @@ EPOCHS = 3  # times that each program runs
 ROUNDS = 2_000  # of signals and of barriers, timed together
 LAUNCHES = 2_000
 WATCHDOG = 540  # seconds
+MODELS = ("mlp_tiny", "dscnn_kws", "squeezenet1_1", "resnet18", "mobilenet_v2", "inception_v3", "nasnet_a_mobile")
 
 
 def run(
-    count: Annotated[int, typer.Option(help="Random programs of each kind.")] = 50_000,
+    count: Annotated[int, typer.Option(help="Random programs of each kind, each run three times.")] = 17_000,
     seed: Annotated[int, typer.Option(help="Of the programs.")] = 0,
     machine: Annotated[Path | None, typer.Option(help="Write the machine file here.")] = None,
 ) -> None:
     """Run random verified programs on the GPU and measure what its signals cost."""
     signal.alarm(WATCHDOG)
     gpu = Gpu()
-    loaded = gpu.load(ptx(module(), f"sm_{gpu.capability[0]}{gpu.capability[1]}"))
+    text = ptx(module(), f"sm_{gpu.capability[0]}{gpu.capability[1]}")
+    loaded = gpu.load(text.encode() + b"\0")
     kernels = {name: gpu.function(loaded, name) for name in KERNELS}
     device = _device(gpu, min(gpu.resident(kernels[name], THREADS) for name in ("pinned", "ticketed")))
     resident = gpu.resident(kernels["pinned"], THREADS) * gpu.multiprocessors
@@ -64,6 +70,9 @@ def run(
     if machine is not None:
         machine.write_text(_machine_file(gpu, costs))
         print(f"machine file written to {machine}")
+    programs.main(list(MODELS))
+    if find_spec("torchvision") is not None:
+        peers.main()
 
 
 def _device(gpu: Gpu, blocks: int) -> Device:
@@ -136,7 +145,7 @@ def _try(
             "code", "lists", "counters", "totals", "rows", "raised", "marks", "starts", "needs", "errors",
         )  # fmt: skip
         for epoch in range(1, EPOCHS + 1):
-            gpu.launch(kernel, workers, THREADS, [*(arrays[name] for name in names), epoch], cooperative=True)
+            gpu.start(kernel, workers, THREADS, [*(arrays[name] for name in names), epoch], cooperative=True)
     elif isinstance(launch, Ticketed):
         waits: list[int] = []
         items: list[int] = []
@@ -147,13 +156,13 @@ def _try(
         arrays |= {"items": gpu.array(items), "waits": gpu.array(waits or [0]), "claimed": gpu.array(1)}
         for epoch in range(1, EPOCHS + 1):
             base = (epoch - 1) * (count + workers)  # each worker draws one ticket that is not there
-            gpu.launch(
+            gpu.start(
                 kernel, workers, THREADS,
                 [arrays["items"], count, *(arrays[name] for name in ("waits", "counters", "totals", "rows", "raised",
                  "claimed")), base, *(arrays[name] for name in ("marks", "starts", "needs", "errors")), epoch],
             )  # fmt: skip
     gpu.wait()
-    wrong, hung = (int(one) for one in arrays["errors"].read()[:2])
+    wrong, hung = (int(one) for one in arrays["errors"].words()[:2])
     for array in arrays.values():
         array.free()
     return wrong, hung
@@ -178,11 +187,11 @@ def _too_many(gpu: Gpu, kernel: ctypes.c_void_p, device: Device, resident: int) 
     except UnsafeProgram as error:
         print(f"one worker too many: the verifier refuses ({error})")
     zero = gpu.array(resident + 2)
-    arguments: list[Array | int] = [
+    arguments: list[WordArray | int] = [
         gpu.array(3), zero, zero, zero, zero, zero, gpu.array(THREADS), zero, zero, gpu.array(2), 1,
     ]  # fmt: skip
     try:
-        gpu.launch(kernel, resident + 1, THREADS, arguments, cooperative=True)
+        gpu.start(kernel, resident + 1, THREADS, arguments, cooperative=True)
         gpu.wait()
         print("one worker too many: NOT refused by the cooperative launch")
     except CudaError as error:
@@ -206,16 +215,16 @@ def _costs(gpu: Gpu, kernels: Mapping[str, ctypes.c_void_p], resident: int) -> d
         gpu.wait()
         return (time.perf_counter() - begun) / times * 1e9
 
-    launch = timed(lambda turn: gpu.launch(kernels["empty"], 1, THREADS, []), LAUNCHES)
+    launch = timed(lambda turn: gpu.start(kernels["empty"], 1, THREADS, []), LAUNCHES)
     pair = timed(
-        lambda turn: gpu.launch(
+        lambda turn: gpu.start(
             kernels["pingpong"], 2, THREADS, [words, rows, each, ROUNDS, errors, turn * ROUNDS], cooperative=True
         ),
         5,
     )
-    look = timed(lambda turn: gpu.launch(kernels["look"], 1, THREADS, [words, words, ROUNDS, errors]), 5)
+    look = timed(lambda turn: gpu.start(kernels["look"], 1, THREADS, [words, words, ROUNDS, errors]), 5)
     meet = timed(
-        lambda turn: gpu.launch(
+        lambda turn: gpu.start(
             kernels["meet"], blocks, THREADS, [counter, ROUNDS, errors, turn * ROUNDS * blocks], cooperative=True
         ),
         5,
