@@ -36,10 +36,16 @@ class Ran:
 
 
 class EmulatedTasks:
-    """A program in the memory of a PTX machine; `text` is the PTX of its module."""
+    """A program in the memory of a PTX machine; `text` is the PTX of its module.
 
-    def __init__(self, text: str, listing: Listing, weights: npt.NDArray[np.uint8]) -> None:
+    `most` is how many instructions of warps a launch may have.
+    """
+
+    def __init__(
+        self, text: str, listing: Listing, weights: npt.NDArray[np.uint8], most: int = 1 << 40
+    ) -> None:  # fmt: skip
         assert listing.ticketed is not None, "a program of tasks is for several workers"
+        self._most = most
         self._listing, self._machine, tables = listing, Machine(text), Tables.of(listing)
         memory = self._machine.memory
         self._arena = memory.reserve("arena", max(listing.ticketed.arena_bytes, 4))
@@ -123,7 +129,7 @@ class EmulatedTasks:
         return found
 
     def _launch(self, kernel: str, blocks: int, arguments: tuple[Placed | int, ...], resident: int) -> Launch:
-        return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, resident, self._shared, PATIENCE)
+        return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, resident, self._shared, PATIENCE, self._most)
 
 
 def _filled(words: Array) -> Array:

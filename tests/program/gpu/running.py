@@ -34,7 +34,7 @@ def compared(
     """
     lowered = lower(ir.from_proto(proto), target)
     linked = link_tasks(lowered, "model")
-    text = TaskProgram.of(linked.listing, linked.weights, target).text
+    text = TaskProgram.of(linked, target).text
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, dict(feeds))
     program = EmulatedTasks(text, linked.listing, linked.weights)
