@@ -65,7 +65,7 @@ def indexed(problem: Indexed, target: Target, name: str) -> Kernel:
 
 
 def _place(block: Block, at: Sequence[Value], strides: Sequence[int]) -> Value:
-    f, total = block.f, block.int(0)
+    f, total = block.f, block.word(0)
     for where, stride in zip(at, strides, strict=False):
         total = f.add(total, f.mul(where, stride))
     return total
@@ -108,5 +108,5 @@ def _scattered(block: Block, problem: Indexed, number: Value, outer: tuple[int, 
 
         return f.when(block.below(distance, length), taken, lambda: held)
 
-    (value,) = f.loop(block.int(0), block.int(prod(outer)), 1, update, (begun,))
+    (value,) = f.loop(block.word(0), block.word(prod(outer)), 1, update, (begun,))
     return value

@@ -52,7 +52,7 @@ def resize(problem: Resize, target: Target, name: str) -> Kernel:
             else:
                 total = f.mul(x, weight) if total is None else f.fma(x, weight, total)
         assert total is not None, "there is always a source"
-        at = axes_of(PixelOutput(block, places, block.int(0)).at(channel, pixel))
+        at = axes_of(PixelOutput(block, places, block.word(0)).at(channel, pixel))
         leaves = ThreadElements(block, at, {"accumulated": total})
 
         def put() -> None:
