@@ -35,10 +35,15 @@ class Ran:
 
 
 class EmulatedTasks:
-    """A program in the memory of a PTX machine; `text` is the PTX of its module."""
+    """A program in the memory of a PTX machine; `text` is the PTX of its module.
 
-    def __init__(self, text: str, program: TaskDescription, weights: npt.NDArray[np.uint8]) -> None:
-        self._program, self._machine = program, Machine(text)
+    `most` is how many instructions of warps a launch may have.
+    """
+
+    def __init__(
+        self, text: str, program: TaskDescription, weights: npt.NDArray[np.uint8], most: int = 1 << 40
+    ) -> None:  # fmt: skip
+        self._program, self._machine, self._most = program, Machine(text), most
         memory = self._machine.memory
         self._arena = memory.reserve("arena", max(program.arena, 4))
         stored = memory.place("weights", weights if weights.size else np.zeros(4, np.uint8), constant=True)
@@ -120,4 +125,4 @@ class EmulatedTasks:
     def _launch(self, kernel: str, blocks: int, arguments: tuple[Placed | int, ...], resident: int) -> Launch:
         program = self._program
         shape = (blocks, 1, 1), (program.threads, 1, 1)
-        return Launch(kernel, *shape, arguments, resident, program.shared, PATIENCE)
+        return Launch(kernel, *shape, arguments, resident, program.shared, PATIENCE, self._most)

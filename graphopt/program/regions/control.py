@@ -134,6 +134,8 @@ class _Work:
     """The operands of a region that runs others, and what those hand on in its memory."""
 
     def __init__(self, scope: Scope, node: ir.Node) -> None:
+        if scope.target.is_gpu:
+            raise NotLowered(f"{nodes.describe(node)} has no task of a GPU yet: its body would run in one thread.")
         self.scope, self.node = scope, node
         self.name = scope.named(node.op_type.lower())
         self._places: list[buffer.Buffer] = []

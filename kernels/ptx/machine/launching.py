@@ -45,7 +45,8 @@ class Adversary:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A kernel with blocks, threads of a block, arguments, how many blocks are resident, bytes of dynamic shared
-    memory. `patience` is how many instructions may pass without any change of memory."""
+    memory. `patience` is how many instructions of warps may pass without any change of memory, `most` how many at
+    all."""
 
     kernel: str
     blocks: tuple[int, int, int]
@@ -54,6 +55,7 @@ class Launch:
     resident: int
     shared: int = 0
     patience: int = 1 << 26
+    most: int = 1 << 40
 
 
 class Machine:
@@ -89,7 +91,7 @@ class Machine:
         state = _state(code, launch, self.memory, adversary, draw)
         engine = _engine(code, launch, adversary, draw, state)
         while True:
-            status = running.run(engine, state, launch.patience)
+            status = running.run(engine, state, launch.patience, launch.most)
             if status != running.GROW:
                 break
             state = _grown(state)

@@ -84,5 +84,5 @@ CLOCKS = ("%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo", 
 # Faults.
 (
     RACE, REUSE, UNWRITTEN, OUTSIDE, MISALIGNED, DIVERGENT, MISSING, NON_COHERENT, PENDING, ENDLESS, TRAPPED, APART,
-    READ_ONLY, TABLE,
-) = numbered(14)  # fmt: skip
+    READ_ONLY, TABLE, TOO_LONG,
+) = numbered(15)  # fmt: skip

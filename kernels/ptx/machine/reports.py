@@ -15,6 +15,7 @@ from kernels.ptx.machine.grammar import PtxModule
 FaultKind = Literal[
     "race", "shared memory reused", "unwritten", "outside", "misaligned", "divergent barrier", "missed barrier",
     "non-coherent", "unfinished copy", "endless wait", "trap", "lanes apart", "read-only", "table",
+    "endless run",
 ]  # fmt: skip
 _SAYS: dict[FaultKind, str] = {
     "race": "{thread} touches {place}, {unordered} {other}",
@@ -30,6 +31,7 @@ _SAYS: dict[FaultKind, str] = {
     "trap": "{thread} comes to a trap",
     "lanes apart": "{thread} names lanes that are not there",
     "read-only": "{thread} writes {place}, which the launch only reads",
+    "endless run": "{thread} still runs, after as many instructions as the launch may have",
     "table": "{thread} branches by number {place}, which the table does not have",
 }
 
@@ -135,7 +137,7 @@ def _place(kind: FaultKind, address: int, known: bool, memory: DeviceMemory, sta
     if kind in ("divergent barrier", "table", "lanes apart"):
         return str(address)
     scalars = state.scalars
-    if kind in ("outside", "misaligned", "endless wait"):
+    if kind in ("outside", "misaligned", "endless wait", "endless run"):
         if address < 0:
             return "what never comes"
         if address >= n.GLOBAL_BASE:

@@ -27,7 +27,7 @@ FREE_CLOCKS, FREE_NODES = s.FREE_CLOCKS, s.FREE_NODES
 W_THREAD, R_THREAD, LIST, FLAGS, NEVER = s.W_THREAD, s.R_THREAD, s.LIST, s.FLAGS, s.NEVER
 CLOCK, OWN, REL_CTA, PEND_GPU, COPIES, GROUPS = s.CLOCK, s.OWN, s.REL_CTA, s.PEND_GPU, s.COPIES, s.GROUPS
 B_HERE, B_CLOCK, B_VALUE, BARRIERS = s.B_HERE, s.B_CLOCK, s.B_VALUE, s.BARRIERS
-MISSING, ENDLESS = n.MISSING, n.ENDLESS
+MISSING, ENDLESS, TOO_LONG = n.MISSING, n.ENDLESS, n.TOO_LONG
 SHAPE = 8  # numbers of `setup`: threads and blocks in three dims, dynamic and all shared memory
 _PATIENCE = 200  # rounds in which all look and nothing changes
 _MINUS = n.MINUS
@@ -208,10 +208,10 @@ def _chosen(engine: Engine, state: s.State) -> Any:
 
 
 @compiled
-def run(engine: Engine, state: s.State, patience: int) -> int:
+def run(engine: Engine, state: s.State, patience: int, most: int) -> int:
     """Run blocks until all have ended, more room is needed, or a fault ends the run.
 
-    `patience` is how many instructions may pass in which nothing in memory changes.
+    `patience` is how many instructions may pass in which nothing in memory changes, `most` how many at all.
     """
     scalars = state.scalars
     while True:
@@ -249,6 +249,9 @@ def run(engine: Engine, state: s.State, patience: int) -> int:
         scalars[SINCE] = 0 if scalars[CHANGES] != seen else scalars[SINCE] + scalars[STEPS] - before
         if scalars[SINCE] > patience:
             _note(engine, state, warp, part, ENDLESS, engine.parts[warp, part, PC])
+            return HALTED
+        if scalars[STEPS] > most:
+            _note(engine, state, warp, part, TOO_LONG, engine.parts[warp, part, PC])
             return HALTED
 
 

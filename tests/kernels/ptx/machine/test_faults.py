@@ -84,6 +84,14 @@ def test_a_spin_without_a_strong_load_ends_too() -> None:
     assert outcome.kinds == {"endless wait"}
 
 
+def test_a_loop_that_goes_on_writing_ends_where_the_launch_says() -> None:
+    text = entry(f"{ROW} mov.b32 %r2, 0;\n$L1: add.s32 %r2, %r2, 1; st.global.b32 [%d21], %r2; bra $L1;", 1)
+    machine = Machine(text)
+    placed = machine.memory.place("p0", ZEROS)
+    outcome = machine.run(Launch("k", (1, 1, 1), (32, 1, 1), (placed,), 1, most=10_000))
+    assert outcome.kinds == {"endless run"} and outcome.tally.total < 200_000
+
+
 def test_shared_memory_of_a_block_is_unwritten_when_the_next_begins() -> None:
     body = f"{SHARED} setp.eq.b32 %p1, %r1, 0; @%p1 st.shared.b32 [%r7], %r0; ld.shared.b32 %r2, [%r7];"
     outcome, _ = run(entry(body, 0, 512), [], blocks=2, resident=1)

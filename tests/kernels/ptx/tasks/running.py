@@ -24,6 +24,7 @@ from kernels.tensor import scalars
 
 Array = npt.NDArray[Any]
 SM_80, SM_90 = cuda("sm_80"), cuda("sm_90")
+MOST = 1 << 24  # instructions of warps
 ALL = tuple(Adversary(order, 3) for order in ORDERS)
 
 
@@ -147,7 +148,7 @@ class Task:
         if kernel.blocks:
             launch = Launch(
                 f"launch_{kernel.name}", (kernel.blocks, 1, 1), (THREADS, 1, 1), (self.table,), resident,
-                kernel.scratch_bytes, 1 << 22,
+                kernel.scratch_bytes, 1 << 22, MOST,
             )  # fmt: skip
             outcome = self.machine.run(launch, adversary)
         return outcome, {

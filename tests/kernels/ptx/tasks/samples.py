@@ -33,7 +33,7 @@ def samples() -> dict[str, Case]:
     total = Reduction((i,), (j,), "sum", x[i, j], (Output(z, reduced("sum", DType.F32)[()]),))
     pool = Pooling(convolution(1, 3, 3, (7, 6), (7, 6), groups=3), "average")
     return {
-        "attention": test_attention.case(Attention(1, 2, 5, 40, 9, causal=True, past=36), 1, "sample_attention"),
+        "attention": test_attention.case(Attention(1, 2, 5, 270, 9, causal=True, past=265), 1, "sample_attention"),
         "tile": beside(GEMM, Gemm(19, 21, 45, constant_b=False), "sample_tile", 1, 2e-6),
         "few rows": beside(GEMM, Gemm(2, 21, 45, constant_b=False), "sample_few", 1, 2e-6),
         "convolution": Case(convolution_task(image, SM_90, "sample_convolution"), given, expected, 2e-6),
