@@ -47,6 +47,7 @@ NEAR = 24  # steps that most moves stay within
 FAR = 200  # steps that some moves reach
 STEPS_EACH, LEAST_STEPS = 4_000, 50_000_000  # of a round: by the square of the operators
 ROUNDS = 12  # that the work should do for
+SHORT_ROUNDS = 1_500  # operators of a graph in which rounds that the work cuts short find something too
 FEWEST = 2  # whole rounds: a search with work for fewer finds nothing that segments of a large graph do not
 LARGEST = 20_000  # operators of a graph for which this is of use
 ADDING, REMOVING = 0.1, 0.1  # shares of the changes; the rest are moves
@@ -62,8 +63,8 @@ def round_of(arrays: Arrays, work: Work) -> int:
 
 
 def affords_rounds(arrays: Arrays, work: Work) -> bool:
-    """Whether the work does for rounds that are long enough to find anything."""
-    return FEWEST * _whole_round(arrays) <= work.left
+    """Whether the work does for rounds that are long enough to find anything, in a graph of this size."""
+    return arrays.count <= SHORT_ROUNDS or FEWEST * _whole_round(arrays) <= work.left
 
 
 def _whole_round(arrays: Arrays) -> int:

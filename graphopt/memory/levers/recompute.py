@@ -43,8 +43,13 @@ def within(memory: ModelMemory, budget: int, *, start: Planned | None = None, wo
     found: list[Planned] = []
     arenas = [start.packing.arena_size]
     for base in bases:
+        tried: list[Condensed] = []
         for sums, rooms in VARIANTS:
-            for one in _tries(base, condense(base, sums=sums, rooms=rooms), budget, each):
+            small = condense(base, sums=sums, rooms=rooms)
+            if small in tried:  # nothing is in place, and nothing is joined
+                continue
+            tried.append(small)
+            for one in _tries(base, small, budget, each):
                 arenas.append(one.packing.arena_size)
                 found += [one] if arenas[-1] <= budget else []
     if not found:
