@@ -8,7 +8,6 @@ from memplan.errors import MemplanError
 from memplan.plan import Packing
 from memplan.problem import Buffer, MemoryProblem
 
-
 STRETCH = 64  # steps
 
 
