@@ -163,7 +163,8 @@ def test_a_chain_of_layers_needs_its_square_root_and_less_where_segments_are_cut
 def test_numbers_that_take_no_bytes_to_speak_of_are_not_dropped() -> None:
     """Statistics of all layers, read where the backward pass begins, would ask for every segment."""
     graph = _chain(400, 64, means=True)
-    assert recompute(graph, 40 * 64).extra_percent < 34
+    found = recompute(graph, 40 * 64)
+    assert found.extra_percent < 34 and found.solver == "segments" and found.peak <= 40 * 64
 
 
 @settings(max_examples=60, deadline=None)
