@@ -34,7 +34,7 @@ STEPS_PER_EVICTION_LOOK, STEPS_PER_PRUNING_LOOK = 20, 1
 STEPS_PER_VALUE = 400  # of a segment plan, which is made anew in Python
 ORDER_SHARE = 0.2  # of the work, for a better order
 SMALL = 128  # operators: the search for an order is exact as a rule
-SEGMENTED = 512  # operators: where segments are cheapest in a larger graph, random changes find next to nothing
+SEGMENTED = 512  # operators: where segments of a larger graph keep the budget, random changes find next to nothing
 ORDER_ROUNDS = 2  # of random moves under the budget, before a better order is looked for
 RULES = tuple(
     Rule(distance=distance, shared=shared, fitting=fitting)
@@ -131,12 +131,15 @@ class _Planner:
             return self.result(self._plan(exact, "exact"))
         best: _Plan | None = None
         lowest = self._peak(self.least_order(work).runs)
+        is_segmented = False
         for plan in self._proposals(budget, work):
             peak = self._peak(plan.runs)
             lowest = min(lowest, peak)
+            is_segmented = is_segmented or (peak <= budget and plan.solver == "segments")
             if peak <= budget and (best is None or plan.time < best.time):
                 best = plan
-        best, lowest = self._annealed(best, budget, work, lowest)
+        if not is_segmented or self.arrays.count <= SEGMENTED:
+            best, lowest = self._annealed(best, budget, work, lowest)
         if best is None:
             raise BudgetTooSmall(budget, lowest, proved=False)
         return self.result(best, work)
@@ -228,8 +231,7 @@ class _Planner:
 
     def _annealed(self, best: _Plan | None, budget: int, work: Work, lowest: int) -> tuple[_Plan | None, int]:
         """Random changes, from the cheapest plan and from the best order by turns."""
-        is_segmented = best is not None and best.solver == "segments" and self.arrays.count > SEGMENTED
-        if is_segmented or self.arrays.count > LARGEST or not affords_rounds(self.arrays, work):
+        if self.arrays.count > LARGEST or not affords_rounds(self.arrays, work):
             return best, lowest
         order = self.least_order(work).runs
         searches = [

@@ -164,7 +164,8 @@ def test_numbers_that_take_no_bytes_to_speak_of_are_not_dropped() -> None:
     """Statistics of all layers, read where the backward pass begins, would ask for every segment."""
     graph = _chain(400, 64, means=True)
     found = recompute(graph, 40 * 64)
-    assert found.extra_percent < 34 and found.solver == "segments" and found.peak <= 40 * 64
+    assert found.extra_percent < 34 and found.peak <= 40 * 64
+    assert found.solver != "annealing", "random changes are left out of so large a graph"
 
 
 @settings(max_examples=60, deadline=None)
