@@ -50,8 +50,9 @@ from bench import (
 from bench import kept as results
 from bench.bar import Bar, Sheet, console
 from bench.gradients import __main__ as gradients
+from bench.gradients import budgets as step_budgets
+from bench.gradients import depth, train
 from bench.gradients import steps as gradient_steps
-from bench.gradients import train
 from bench.kernels import all as kernels
 from bench.kernels import bits
 from bench.memory import all as memory
@@ -109,6 +110,8 @@ MEASURES: dict[str, Measure] = {
     "r1": ram.measure,
     "g1": gradients.measure,
     "g2": train.measure,
+    "g3": step_budgets.measure,
+    "g4": depth.measure,
     "g6": gradient_steps.measure,
     "l1": precision.measure,
     "l4": bits.measure,

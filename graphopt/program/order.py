@@ -1,13 +1,14 @@
 """Regions in the order that needs least memory, or with some of them run again so that a budget is kept.
 
 A temporary that several regions write piece by piece (a concatenation) is one value for each writer, the later ones in
-place of the earlier. Such regions are never run again, nor are those that read it in between.
+place of the earlier. Such regions are never run again, nor are those that read it in between; unless they stand side by
+side and are taken as one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from graphopt.errors import BudgetNotKept
@@ -15,6 +16,7 @@ from graphopt.program.clock import Clock
 from graphopt.program.costs import ESTIMATED
 from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
+from kernels.kernel import Kernel
 from kernels.listing import ALIGNMENT
 from memplan.bounds import live_peak
 from memplan.graph import Graph, Operator, Share, Value
@@ -24,6 +26,7 @@ from memplan.remat.errors import BudgetTooSmall
 from memplan.remat.recompute import recompute
 from memplan.verify.sequence import verify_sequence
 
+NO_GROUPS: Mapping[int, tuple[int, ...]] = {}
 ORDER_WORK, RECOMPUTE_WORK = 2_000_000_000, 20_000_000_000  # steps of searching, about as many nanoseconds
 
 
@@ -40,21 +43,50 @@ def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> 
     better = _best(graph)
     graph = graph if better is None else graph.in_order(better)
     order = tuple(operator.name for operator in graph.operators)
-    if _peak(graph, order) > budget:
+    if (least := _peak(graph, order)) <= budget:
+        return run_in_order(lowered, order)
+    groups = side_by_side(lowered)
+    # The given order has layers one after the other, forward and back; the best one may have them mixed.
+    for tried, members in [(region_graph(lowered, clock, groups), groups), *([(graph, {})] if groups else [])]:
         try:
-            order = recompute(graph, budget, work=RECOMPUTE_WORK).order
+            order = recompute(tried, budget, work=RECOMPUTE_WORK).order
         except BudgetTooSmall as error:
-            raise BudgetNotKept(budget, min(error.least, _peak(graph, order))) from error
-        verify_sequence(graph, order, budget)
-    return run_in_order(lowered, order)
+            least = min(least, error.least)
+            continue
+        verify_sequence(tried, order, budget)
+        return run_in_order(lowered, [str(one) for name in order for one in members.get(int(name), (int(name),))])
+    raise BudgetNotKept(budget, least)
 
 
-def region_graph(lowered: Lowered, clock: Clock | None = None) -> Graph:
+def side_by_side(lowered: Lowered) -> dict[int, tuple[int, ...]]:
+    """By the position of the first, regions one after the other that write one temporary and nothing else.
+
+    Those are left out whose temporary is read once: it is not worth keeping, and its pieces can be made one by one.
+    """
+    writers: dict[Buffer, list[int]] = {}
+    readers: Counter[Buffer] = Counter()
+    for position, region in enumerate(lowered.regions):
+        for buffer in dict.fromkeys(region.writes):
+            writers.setdefault(buffer, []).append(position)
+        readers.update(set(region.reads) - set(region.writes))
+    return {
+        those[0]: tuple(those)
+        for buffer, those in writers.items()
+        if buffer.role == "temporary" and len(those) > 1 and readers[buffer] > 1
+        and those[-1] - those[0] == len(those) - 1
+        and all(set(lowered.regions[one].writes) == {buffer} for one in those)
+        and all(buffer not in lowered.regions[one].reads for one in those)
+    }  # fmt: skip
+
+
+def region_graph(
+    lowered: Lowered, clock: Clock | None = None, groups: Mapping[int, tuple[int, ...]] = NO_GROUPS
+) -> Graph:
     """The regions as memplan's operators, named by their position; temporaries as values, one for each write.
 
     The first write of a buffer has its name, and each later one shares the bytes of the one before. What the caller's
     buffers hold takes no memory of the arena; who reads them comes after those that wrote them before, who writes them
-    after those that read them.
+    after those that read them. Each of `groups`, as `side_by_side` gives them, is one operator.
     """
     values: list[Value] = []
     operators: list[Operator] = []
@@ -63,19 +95,20 @@ def region_graph(lowered: Lowered, clock: Clock | None = None) -> Graph:
     taken = set(names.values())
     latest: dict[Buffer, str] = {}  # the value that a buffer holds now
     version: Counter[Buffer] = Counter()
-    left = Counter(buffer for region in lowered.regions for buffer in _temporary(region.writes))
+    steps = list(_steps(lowered, groups))
+    left = Counter(buffer for _, _, _, writes in steps for buffer in _temporary(writes))
     several = {buffer for buffer, writers in left.items() if writers > 1}
     readers: dict[Buffer, list[str]] = {}  # of what a buffer holds now
     writers_of: dict[Buffer, list[str]] = {}  # of the caller's buffers
     readers_of: dict[Buffer, list[str]] = {}
-    for position, region in enumerate(lowered.regions):
-        read, written = _temporary(region.reads), _temporary(region.writes)
+    for position, members, reading, writing in steps:
+        read, written = _temporary(reading), _temporary(writing)
         reads = [latest[buffer] for buffer in read]
         makes: list[str] = []
         after: list[str] = []
         for touched, before_it, own in (
-            (region.reads, writers_of, readers_of),
-            (region.writes, readers_of, writers_of),
+            (reading, writers_of, readers_of),
+            (writing, readers_of, writers_of),
         ):
             for buffer in (one for one in touched if one.role == "output"):
                 after += before_it.get(buffer, ())
@@ -103,12 +136,26 @@ def region_graph(lowered: Lowered, clock: Clock | None = None) -> Graph:
                 str(position),
                 tuple(dict.fromkeys(reads)),
                 tuple(makes),
-                ESTIMATED.time(region.kernel) if clock is None else clock.time(lowered, region.kernel),
+                sum(ESTIMATED.time(one) if clock is None else clock.time(lowered, one) for one in members),
                 recomputable=not once,
                 after=tuple(one for one in dict.fromkeys(after) if one != str(position)),
             )
         )
     return Graph(tuple(values), tuple(operators), tuple(shares))
+
+
+def _steps(
+    lowered: Lowered, groups: Mapping[int, tuple[int, ...]]
+) -> Iterator[tuple[int, list[Kernel], Sequence[Buffer], Sequence[Buffer]]]:
+    """Position, kernels, what is read and what is written, of each region or group."""
+    later = {one for those in groups.values() for one in those[1:]}
+    for position, region in enumerate(lowered.regions):
+        if position in groups:
+            members = [lowered.regions[one] for one in groups[position]]
+            reads = tuple(dict.fromkeys(buffer for one in members for buffer in one.reads))
+            yield position, [one.kernel for one in members], reads, region.writes
+        elif position not in later:
+            yield position, [region.kernel], region.reads, region.writes
 
 
 def run_in_order(lowered: Lowered, order: Sequence[str]) -> Lowered:

@@ -7,11 +7,19 @@ the other would take LLVM a time that grows with their square, and a program has
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernels.emit.layout import MemoryLayout
-from kernels.listing import Run
+from kernels.listing import Place, Run
 from kernels.llvm.function import Function, Value
+
+
+def by_argument(runs: Sequence[Run]) -> Mapping[tuple[str, int], Sequence[tuple[int, Place]]]:
+    """The operands of all runs with their numbers, by space and argument: a training step has thousands of these."""
+    found: dict[tuple[str, int], list[tuple[int, Place]]] = {}
+    for number, place in enumerate(itertools.chain.from_iterable(run.operands for run in runs)):
+        found.setdefault((place.space, place.argument), []).append((number, place))
+    return found
 
 
 def write_places(
@@ -23,16 +31,18 @@ def write_places(
     start: Value,
     *,
     shared: bool = False,
+    among: Sequence[tuple[int, Place]] | None = None,
 ) -> None:
     """Store `start` plus its offset for every operand that lies in a space (of the argument of this number).
 
-    The function's first parameter is the record; `shared` runs are those of several workers.
+    The function's first parameter is the record; `shared` runs are those of several workers. With `among` only these
+    operands are looked at.
     """
     record = Value((f"%{f.parameters[0].name}",), "ptr")
-    operands = itertools.chain.from_iterable(run.operands for run in runs)
+    everything = enumerate(itertools.chain.from_iterable(run.operands for run in runs))
     rows = [
         (layout.tables + 8 * number, place.origin)
-        for number, place in enumerate(operands)
+        for number, place in (everything if among is None else among)
         if place.space == space and argument in (None, place.argument)
     ]
     if not rows:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from kernels.emit import layout as at
 from kernels.emit.alone import write_alone
 from kernels.emit.layout import MemoryLayout
-from kernels.emit.places import write_places
+from kernels.emit.places import by_argument, write_places
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
     MODEL_BUSY,
@@ -80,14 +80,16 @@ def _write_compute(module: Module, listing: Listing, layout: MemoryLayout) -> No
     indexed = {
         one.indices.argument for one in fetches if isinstance(one, FetchRows) and one.indices.space == "input"
     }  # fmt: skip
+    operands = by_argument(listing.runs)
     for space, arguments in (("input", listing.inputs), ("output", listing.outputs)):
         for number in range(len(arguments)):
             start = f.load("ptr", f.at(f.parameter(f"{space}s"), number, "ptr"))
-            write_places(f, listing.runs, layout, space, number, start)
+            write_places(f, listing.runs, layout, space, number, start, among=operands.get((space, number), ()))
             if space == "input" and number in indexed:
                 f.store(start, f.at(record, at.ARGUMENTS + 8 * number, "i8"))
     for number, offset in enumerate(_dims_offsets(listing, layout), len(listing.outputs)):
-        write_places(f, listing.runs, layout, "output", number, f.at(record, offset, "i8"))
+        start = f.at(record, offset, "i8")
+        write_places(f, listing.runs, layout, "output", number, start, among=operands.get(("output", number), ()))
 
     def alone() -> None:
         begin_units(f, listing)

@@ -47,6 +47,8 @@ NEAR = 24  # steps that most moves stay within
 FAR = 200  # steps that some moves reach
 STEPS_EACH, LEAST_STEPS = 4_000, 50_000_000  # of a round: by the square of the operators
 ROUNDS = 12  # that the work should do for
+SHORT_ROUNDS = 1_500  # operators of a graph in which rounds that the work cuts short find something too
+FEWEST = 2  # whole rounds: a search with work for fewer finds nothing that segments of a large graph do not
 LARGEST = 20_000  # operators of a graph for which this is of use
 ADDING, REMOVING = 0.1, 0.1  # shares of the changes; the rest are moves
 TO_END = 0.2  # share of the moves that go to the first or the last step that is possible
@@ -57,7 +59,16 @@ WARM, COLD = 1.0, 0.05  # temperatures, in mean values above the budget at one s
 
 def round_of(arrays: Arrays, work: Work) -> int:
     """The steps of a round: by pairs of operators, or fewer where the work would not do for some rounds."""
-    return max(1, min(max(STEPS_EACH * arrays.count**2, LEAST_STEPS), work.left // ROUNDS))
+    return max(1, min(_whole_round(arrays), work.left // ROUNDS))
+
+
+def affords_rounds(arrays: Arrays, work: Work) -> bool:
+    """Whether the work does for rounds that are long enough to find anything, in a graph of this size."""
+    return arrays.count <= SHORT_ROUNDS or FEWEST * _whole_round(arrays) <= work.left
+
+
+def _whole_round(arrays: Arrays) -> int:
+    return max(STEPS_EACH * arrays.count**2, LEAST_STEPS)
 
 
 class Annealing:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memplan.graph import Graph
-from memplan.ordering.anneal import LARGEST, Annealing, round_of
+from memplan.ordering.anneal import LARGEST, Annealing, affords_rounds, round_of
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.runs import Tables, needs, tables
@@ -26,7 +26,7 @@ from memplan.remat.evict import Rule, evict
 from memplan.remat.exact import least_extra
 from memplan.remat.prune import prune
 from memplan.remat.replay import replay, uses_in
-from memplan.remat.segments import segment_plans
+from memplan.remat.segments import DEPTHS, segment_plans
 from memplan.work import Limit, Work, allowed
 
 USUAL_WORK, USUAL_FRONT_WORK = 30_000_000_000, 60_000_000_000  # steps
@@ -34,6 +34,7 @@ STEPS_PER_EVICTION_LOOK, STEPS_PER_PRUNING_LOOK = 20, 1
 STEPS_PER_VALUE = 400  # of a segment plan, which is made anew in Python
 ORDER_SHARE = 0.2  # of the work, for a better order
 SMALL = 128  # operators: the search for an order is exact as a rule
+SEGMENTED = 512  # operators: where segments of a larger graph keep the budget, random changes find next to nothing
 ORDER_ROUNDS = 2  # of random moves under the budget, before a better order is looked for
 RULES = tuple(
     Rule(distance=distance, shared=shared, fitting=fitting)
@@ -130,12 +131,15 @@ class _Planner:
             return self.result(self._plan(exact, "exact"))
         best: _Plan | None = None
         lowest = self._peak(self.least_order(work).runs)
+        is_segmented = False
         for plan in self._proposals(budget, work):
             peak = self._peak(plan.runs)
             lowest = min(lowest, peak)
+            is_segmented = is_segmented or (peak <= budget and plan.solver == "segments")
             if peak <= budget and (best is None or plan.time < best.time):
                 best = plan
-        best, lowest = self._annealed(best, budget, work, lowest)
+        if not is_segmented or self.arrays.count <= SEGMENTED:
+            best, lowest = self._annealed(best, budget, work, lowest)
         if best is None:
             raise BudgetTooSmall(budget, lowest, proved=False)
         return self.result(best, work)
@@ -161,7 +165,8 @@ class _Planner:
         for order in self._orders:
             if self._peak(order) <= budget:
                 return _Plan(order, self._once, "order")
-        if self._lowest is None and SMALL < self.arrays.count <= LARGEST:
+        is_large = self.arrays.count > LARGEST or not affords_rounds(self.arrays, work)
+        if self._lowest is None and self.arrays.count > SMALL and not is_large:
             lowest = min(self._orders, key=self._peak)
             search = Annealing(self.arrays, lowest, budget, adding=False)
             round_ = round_of(self.arrays, work)
@@ -181,13 +186,7 @@ class _Planner:
         orders = [self._orders[0]] if np.array_equal(lowest, self._orders[0]) else [self._orders[0], lowest]
         for order in orders:
             uses = uses_in(self.arrays, order)
-            for plan in segment_plans(self.arrays, order, needs(self.graph, order)):
-                work.spend(STEPS_PER_VALUE * len(self.arrays.size))
-                runs = replay(self.graph, order, uses, plan.dropped, plan.of, plan.held)
-                if len(runs) and self._peak(runs) <= budget:
-                    yield from self._pruned(runs, budget, "segments", work)
-                elif len(runs):
-                    yield self._plan(runs, "segments")
+            yield from self._segments(order, uses, budget, work)
             if work.over():
                 return
             weight = np.ones(len(self.arrays.size))
@@ -198,6 +197,24 @@ class _Planner:
                     yield from self._pruned(runs, budget, "eviction", work)
                 if work.over():
                     return
+
+    def _segments(self, order: Ints, uses: tuple[Ints, Ints], budget: int, work: Work) -> Iterator[_Plan]:
+        """Plans with segments, cut once more where no other keeps the budget."""
+        needed = needs(self.graph, order)
+        for depth in DEPTHS:
+            is_kept = False
+            for plan in segment_plans(self.arrays, order, needed, depth):
+                work.spend(STEPS_PER_VALUE * len(self.arrays.size))
+                runs = replay(self.graph, order, uses, plan.dropped, plan.of, plan.held, plan.holding)
+                if len(runs) and self._peak(runs) <= budget:
+                    is_kept = True
+                    yield from self._pruned(runs, budget, "segments", work)
+                elif len(runs):
+                    yield self._plan(runs, "segments")
+                if work.over():
+                    return
+            if is_kept:
+                return
 
     def _pruned(self, runs: Ints, budget: int, solver: str, work: Work) -> Iterator[_Plan]:
         for by in range(3):
@@ -214,7 +231,7 @@ class _Planner:
 
     def _annealed(self, best: _Plan | None, budget: int, work: Work, lowest: int) -> tuple[_Plan | None, int]:
         """Random changes, from the cheapest plan and from the best order by turns."""
-        if self.arrays.count > LARGEST:
+        if self.arrays.count > LARGEST or not affords_rounds(self.arrays, work):
             return best, lowest
         order = self.least_order(work).runs
         searches = [

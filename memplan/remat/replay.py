@@ -33,24 +33,27 @@ def replay(
     dropped: NDArray[np.bool_],
     segment: Ints | None = None,
     held: NDArray[np.bool_] | None = None,
+    holding: NDArray[np.bool_] | None = None,
 ) -> Ints:
     """The runs of `order` with those that the dropped gaps ask for; empty where it would be far too many.
 
     `segment` numbers values: with one that is asked for all of its segment that have uses to come are made again, in
     the base order, so that what they are made of is made once. A value by itself has -1, as all have without. Values
-    that are `held` stay behind their last use, for what is made again of them.
+    that are `held` stay behind their last use, for what is made again of them; so do those that are `holding` once
+    they have been made again. What is made again of a segment that was not asked for goes otherwise.
     """
     numbers = np.full(len(graph[5]), -1, np.int64) if segment is None else segment
     members = np.argsort(numbers, kind="stable")
     start = np.searchsorted(numbers[members], np.arange(numbers.max(initial=-1) + 2))
     kept = graph[6] if held is None else graph[6] | held
-    return _replay(order, uses[0], dropped, numbers, start, members, kept, graph)
+    stays = np.zeros(len(graph[5]), np.bool_) if holding is None else holding
+    return _replay(order, uses[0], dropped, numbers, start, members, kept, stays, graph)
 
 
 @compiled
 def _replay(
     order: Ints, use_start: Ints, dropped: NDArray[np.bool_], segment: Ints, member_start: Ints, members: Ints,
-    kept: NDArray[np.bool_], graph: Tables,
+    kept: NDArray[np.bool_], stays: NDArray[np.bool_], graph: Tables,
 ) -> Ints:  # fmt: skip
     read_start, reads, make_start, makes, maker, size, _, _, _, again = graph[:10]
     count, values = len(order), len(size)
@@ -67,7 +70,7 @@ def _replay(
         there[value] = maker[value] < 0
     used = use_start[:-1].copy()  # by value, the next gap
     wanted, mark = np.empty(count + 1, np.int64), np.full(count, -1, np.int64)
-    touched = np.empty(values, np.int64)
+    touched, asked_at = np.empty(values, np.int64), np.full(len(member_start), -1, np.int64)
     for step in range(count):
         one, many, asked = order[step], 0, 0
         mark[one] = step
@@ -80,8 +83,9 @@ def _replay(
                 wanted[asked] = maker[value]
                 asked += 1
             number = segment[value]
-            if number < 0:
+            if number < 0 or stays[value]:  # what a cut holds is made again for the segment behind it
                 continue
+            asked_at[number] = step
             for place in range(member_start[number], member_start[number + 1]):
                 other = members[place]
                 behind = position[maker[other]] >= step if maker[other] >= 0 else True
@@ -110,17 +114,18 @@ def _replay(
                     there[makes[place]] = True
                     touched[many] = makes[place]
                     many += 1
+        for place in range(many):  # what was made on the way stays where it has a use to come and was asked for
+            value = touched[place]
+            number, is_last = segment[value], used[value] == use_start[value + 1]
+            is_wanted = not is_last and (number < 0 or asked_at[number] == step)
+            if not is_wanted and not kept[value] and not stays[value] and not always[value]:
+                there[value] = False
         runs[length] = one
         length += 1
         for at in range(make_start[one], make_start[one + 1]):
-            if not there[makes[at]]:
-                there[makes[at]] = True
-                touched[many] = makes[at]
-                many += 1
-        for place in range(many):  # what was made on the way stays where it has a use to come
-            value = touched[place]
-            if used[value] == use_start[value + 1] and not kept[value] and not always[value]:
-                there[value] = False
+            value = makes[at]
+            if not there[value]:
+                there[value] = used[value] < use_start[value + 1] or kept[value] or always[value]
         for at in range(make_start[one], make_start[one + 1]):
             value = makes[at]
             if used[value] < use_start[value + 1] and dropped[used[value]] and not always[value]:

@@ -2,10 +2,16 @@
 
 The forward pass is taken to end where the order's peak is: there everything that is saved for later is live. It is cut
 into segments; what crosses a cut is held until the segment behind it has been made again, everything else that is used
-behind the peak is dropped. A cut belongs where little crosses it: at articulation points a single value does. How large
-a segment may grow is searched for.
+behind the peak is dropped. A cut belongs where little crosses it: at articulation points a single value does.
 
-Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, algorithm 3 and the search over its budget.
+While a segment is there again, so is what the cuts before it hold, and what those behind it held is not. So a segment
+may be as large as what is held before it leaves room for, and later segments are smaller: a chain of n equal layers
+has a peak of sqrt(2 n) of them, where equal segments need 2 sqrt(n). Where that is too much, a segment is cut once
+more: its own cuts hold nothing until it is made again, for another run of what lies before them. How high the peak may
+be is searched for.
+
+Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, algorithm 3, its recursion, and the search
+over its budget.
 """
 
 from __future__ import annotations
@@ -15,11 +21,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memplan.compiling import compiled
 from memplan.ordering.arrays import Arrays, Ints
 from memplan.remat.replay import uses_in
 
-SIZES = 14  # segment sizes that are tried
-LOOKAHEAD = 0.5  # of a segment's size: within so much more the best cut is taken
+PEAKS = 10  # that are tried, at equal ratios from the least with which the end is reached to all that is saved
+DEPTHS = (1, 2)  # how often a segment may be cut
+EARLIEST = 0.5  # of a segment's room: behind it the cut is taken where least crosses it
+SMALL = 1 / 512  # of what is saved: so much stays of the smallest values, as means and counts are
+HALVINGS = 24  # of the interval in which the least peak is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +38,31 @@ class Segments:
 
     dropped: NDArray[np.bool_]  # by gap, as `memplan.remat.replay.uses_in` orders them
     of: Ints  # by value, the segment that makes it; -1 for one that nobody makes
-    held: NDArray[np.bool_]  # by value, whether it crosses a cut
+    held: NDArray[np.bool_]  # by value, whether it crosses an outer cut
+    holding: NDArray[np.bool_]  # by value, whether it crosses any cut: once it is made again it stays
 
 
-def segment_plans(arrays: Arrays, order: Ints, needed: Ints) -> list[Segments]:
-    """Plans with segments from large to small; `needed` are the bytes of each step of the order."""
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """The forward pass of an order, by its steps and by values."""
+
+    top: int  # its last step
+    saved: Ints  # by step: bytes of what it makes and the backward pass reads
+    working: Ints  # by step: bytes beyond those, the most that it needs, or steps back that read what it saved
+    made: Ints  # by step: bytes of what it makes and the forward pass reads
+    ends: Ints  # values, by the step of their last use
+    end_start: Ints  # by step, where its values begin in `ends`
+    makers: Ints  # by value, the step that makes it
+    last: Ints  # by value, the step of the forward pass that reads it last; -1 for one that none reads
+    size: Ints  # by value, bytes
+
+    def crossing(self, cut: int, since: int) -> Ints:
+        """The values made behind step `since` that are read behind `cut`."""
+        return np.flatnonzero((self.makers > since) & (self.makers <= cut) & (self.last > cut))
+
+
+def segment_plans(arrays: Arrays, order: Ints, needed: Ints, depth: int = 1) -> list[Segments]:
+    """Plans with segments from large to small, cut `depth` times; `needed` are the bytes of each step of the order."""
     top = int(np.argmax(needed))
     start, uses = uses_in(arrays, order)
     position = np.empty(arrays.count, np.int64)
@@ -43,42 +73,135 @@ def segment_plans(arrays: Arrays, order: Ints, needed: Ints) -> list[Segments]:
     first[start[:-1][np.diff(start) > 0]] = True
     opened = np.where(first, begin, np.concatenate([[0], uses[:-1]]))  # the step at which a gap begins
     crossing = (opened <= top) & (uses > top) & (arrays.maker[value] >= 0)
+    crossing &= ~_small(arrays.size, value[crossing])[value]
     if not crossing.any():
         return []
-    # What is saved is charged to the step that made it; what a cut holds is what is made before and used behind it.
-    saved = np.zeros(arrays.count + 1, np.int64)
-    np.add.at(saved, begin[crossing], arrays.size[value[crossing]])
-    held_by_cut = np.zeros(arrays.count + 1, np.int64)
-    last_before_top = np.full(len(arrays.size), -1, np.int64)
-    inner = uses <= top
-    np.maximum.at(last_before_top, value[inner], uses[inner])
-    makers = np.where(arrays.maker >= 0, position[arrays.maker], -1)
-    crosses = (arrays.maker >= 0) & (last_before_top >= 0)
-    np.add.at(held_by_cut, makers[crosses], arrays.size[crosses])
-    np.subtract.at(held_by_cut, last_before_top[crosses], arrays.size[crosses])
-    held_by_cut = np.cumsum(held_by_cut)
-    total = int(saved.sum())
-    plans = []
-    for share in np.geomspace(1.0, 1.0 / max(2, min(top, 512)), SIZES):
-        cuts = _cuts(saved, held_by_cut, top, int(total * share))
-        # A value is held where a cut lies between its making and its last use of the forward pass.
-        behind = np.searchsorted(cuts, makers, side="left")
-        held = crosses & (last_before_top > np.concatenate([cuts, [arrays.count]])[behind])
-        plans.append(Segments(crossing & ~held[value], np.where(makers >= 0, behind, -1), held))
+    forward = _forward(arrays, position, value, uses, begin, crossing, top, needed)
+    total = int(forward.saved.sum() + forward.working.max())
+    plans, known = [], set()
+    low, high = 0, total
+    for _ in range(HALVINGS):
+        middle = (low + high) // 2
+        low, high = (low, middle) if _reaches(forward, middle, depth) else (middle, high)
+    for peak in np.geomspace(total, max(high, 1), PEAKS):
+        outer, cuts = _cuts(forward, int(np.ceil(peak)), depth)
+        if (key := (outer.tobytes(), cuts.tobytes())) not in known:
+            known.add(key)
+            behind = np.searchsorted(cuts, forward.makers, side="left")
+            held = _crosses(forward, outer)
+            of = np.where(forward.makers >= 0, behind, -1)
+            plans.append(Segments(crossing & ~held[value], of, held, _crosses(forward, cuts)))
     return plans
 
 
-def _cuts(saved: Ints, kept: Ints, top: int, size: int) -> Ints:
-    """Steps behind which a segment ends: the one that keeps least once `size` bytes have come together."""
-    cuts: list[int] = []
-    gathered, best = 0, -1
-    for step in range(top):
-        gathered += int(saved[step])
-        if gathered >= size:
-            if best < 0 or kept[step] < kept[best]:
-                best = step
-            if gathered >= size * (1 + LOOKAHEAD):
-                cuts.append(best)
-                gathered = int(saved[best + 1 : step + 1].sum())
-                best = -1
-    return np.array(cuts, np.int64)
+def _small(size: Ints, saved: Ints) -> NDArray[np.bool_]:
+    """By value, whether it is among the smallest that are saved, which are not worth a run even together."""
+    values = np.unique(saved)
+    values = values[np.argsort(size[values], kind="stable")]
+    small = np.zeros(len(size), np.bool_)
+    small[values[np.cumsum(size[values]) <= SMALL * size[values].sum()]] = True
+    return small
+
+
+def _forward(
+    arrays: Arrays, position: Ints, value: Ints, uses: Ints, begin: Ints, crossing: NDArray[np.bool_], top: int,
+    needed: Ints,
+) -> _Pass:  # fmt: skip
+    saved, made = np.zeros(arrays.count + 1, np.int64), np.zeros(arrays.count + 1, np.int64)
+    np.add.at(saved, begin[crossing], arrays.size[value[crossing]])
+    live = saved.copy()  # of what is saved, at each step
+    till = np.zeros(len(arrays.size), np.int64)
+    np.maximum.at(till, value[crossing], uses[crossing])
+    np.subtract.at(live, till[till > 0] + 1, arrays.size[till > 0])
+    beyond = needed - np.cumsum(live)[: arrays.count]
+    reached = np.full(arrays.count, top, np.int64)  # by step back: the earliest step of what was read until then
+    np.minimum.at(reached, uses[crossing], begin[crossing])
+    reached[top + 1 :] = np.minimum.accumulate(reached[top + 1 :])
+    working = np.zeros(arrays.count + 1, np.int64)
+    working[: top + 1] = beyond[: top + 1]
+    np.maximum.at(working, reached[top + 1 :], beyond[top + 1 :])
+    last = np.full(len(arrays.size), -1, np.int64)
+    inner = uses <= top
+    np.maximum.at(last, value[inner], uses[inner])
+    makers = np.where(arrays.maker >= 0, position[arrays.maker], -1)
+    crosses = np.flatnonzero((makers >= 0) & (last >= 0))
+    ends = crosses[np.argsort(last[crosses], kind="stable")]
+    np.add.at(made, makers[crosses], arrays.size[crosses])
+    end_start = np.searchsorted(last[ends], np.arange(arrays.count + 2))
+    return _Pass(top, saved, working, made, ends, end_start, makers, last, arrays.size)
+
+
+def _crosses(forward: _Pass, cuts: Ints) -> NDArray[np.bool_]:
+    """By value, whether a cut lies between its making and its last use of the forward pass."""
+    following = np.concatenate([cuts, [len(forward.saved)]])[np.searchsorted(cuts, forward.makers, side="left")]
+    return np.asarray((forward.makers >= 0) & (forward.last > following))
+
+
+def _reaches(forward: _Pass, peak: int, depth: int) -> bool:
+    outer, _ = _cut(forward, -1, peak, depth)
+    return bool(outer) and outer[-1] >= forward.top
+
+
+def _cuts(forward: _Pass, peak: int, depth: int) -> tuple[Ints, Ints]:
+    """The outer cuts, and all, with which no segment needs more than `peak` bytes."""
+    outer, cuts = _cut(forward, -1, peak, depth)
+    return tuple(np.array([cut for cut in some if cut < forward.top], np.int64) for some in (outer, cuts))  # type: ignore[return-value]
+
+
+def _cut(forward: _Pass, since: int, peak: int, depth: int) -> tuple[list[int], list[int]]:
+    """Cuts behind step `since`, the outer ones and all, until what they hold leaves no room for a segment."""
+    if depth == 1:
+        cuts = _simple(
+            since, peak, forward.top, forward.saved, forward.working, forward.made, forward.ends, forward.end_start,
+            forward.makers, forward.size,
+        ).tolist()  # fmt: skip
+        return cuts, cuts
+    outer: list[int] = []
+    everything: list[int] = []
+    kept, before = 0, since
+    while before < forward.top:
+        _, inner = _cut(forward, before, peak - kept, depth - 1)
+        if not inner:
+            break
+        kept += int(forward.size[forward.crossing(inner[-1], before)].sum())
+        before = inner[-1]
+        outer.append(before)
+        everything += inner
+    return outer, everything
+
+
+@compiled
+def _simple(
+    since: int, peak: int, top: int, saved: Ints, working: Ints, made: Ints, ends: Ints, end_start: Ints, makers: Ints,
+    size: Ints,
+) -> Ints:  # fmt: skip
+    """Steps behind which a segment ends, each where least crosses it, until there is no room for another.
+
+    A segment is as large as what the cuts before it hold leaves of `peak` bytes.
+    """
+    cuts = np.empty(top + 2, np.int64)
+    count, kept, before = 0, 0, since
+    while before < top:
+        room = peak - kept
+        gathered, most, crossing, best, least, step = 0, 0, 0, -1, 0, before + 1
+        while step <= top:
+            gathered += saved[step]
+            most = max(most, working[step])
+            if gathered + most > room:
+                break
+            crossing += made[step]
+            for at in range(end_start[step], end_start[step + 1]):
+                if makers[ends[at]] > before:
+                    crossing -= size[ends[at]]
+            if gathered + most >= EARLIEST * room and (best < 0 or crossing <= least):
+                best, least = step, crossing
+            step += 1
+        if step > top:
+            best, least = top, 0
+        if best < 0:
+            break
+        cuts[count] = best
+        count += 1
+        kept += least
+        before = best
+    return cuts[:count].copy()

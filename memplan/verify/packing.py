@@ -8,6 +8,8 @@ from memplan.errors import MemplanError
 from memplan.plan import Packing
 from memplan.problem import Buffer, MemoryProblem
 
+STRETCH = 64  # steps
+
 
 class WrongPlan(MemplanError):
     """A plan that breaks a promise; the message names the buffers that clash, or the wrong number."""
@@ -29,14 +31,7 @@ def verify(problem: MemoryProblem, packing: Packing) -> None:
     if problem.capacity is not None and packing.arena_size > problem.capacity:
         raise WrongPlan(f"the arena of {packing.arena_size} bytes is larger than the capacity of {problem.capacity}.")
     placed.sort(key=lambda one: (one.offset, one.buffer.name))
-    active: list[_Placed] = []
-    for one in placed:
-        # Those that end at or before this offset cannot overlap it nor anything after it.
-        active = [other for other in active if other.end > one.offset]
-        for other in active:
-            if one.buffer.size and other.buffer.size:
-                _compare(other, one, by_name)
-        active.append(one)
+    _compare_all([one for one in placed if one.buffer.size], by_name)
     needed = _needed(problem)
     if not needed <= packing.lower_bound <= packing.arena_size:
         raise WrongPlan(
@@ -66,6 +61,24 @@ def _checked(problem: MemoryProblem, packing: Packing, buffer: Buffer, by_name: 
             )
         root = base
     return _Placed(buffer, offset, offset + buffer.size, root.name, packing.offsets.get(root.name))
+
+
+def _compare_all(placed: list[_Placed], by_name: dict[str, Buffer]) -> None:
+    """Every pair that shares bytes, from low offsets to high ones, and stretch of steps by stretch.
+
+    Pairs that no stretch has both of never meet in time; only layouts are compared all the same.
+    """
+    timeless = any(buffer.layout is not None for buffer in by_name.values())
+    stretch = max((buffer.end for buffer in by_name.values()), default=1) if timeless else STRETCH
+    active: dict[int, list[_Placed]] = {}
+    for one in placed:
+        for number in range(one.buffer.begin // stretch, (one.buffer.end - 1) // stretch + 1):
+            # Those that end at or before this offset cannot overlap it nor anything after it.
+            active[number] = [other for other in active.get(number, ()) if other.end > one.offset]
+            for other in active[number]:
+                if max(one.buffer.begin, other.buffer.begin) // stretch == number:  # else in an earlier stretch
+                    _compare(other, one, by_name)
+            active[number].append(one)
 
 
 def _compare(one: _Placed, other: _Placed, by_name: dict[str, Buffer]) -> None:

@@ -37,6 +37,7 @@ from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from kernels.target import host
 from memplan.bounds import live_peak
+from memplan.condense import condense
 from memplan.graph import Graph
 from memplan.ordering.solve import Ordered
 from memplan.ordering.solve import order as least_order
@@ -134,8 +135,13 @@ def test_planners_are_asked_for_the_budget_and_then_for_what_they_may_overcount(
     with pytest.raises(BudgetNotKept) as refused:
         within(memory, budget, start=best, work=2_000_000)
     assert refused.value.least == budget + 1
-    bases = 1 if best.order == tuple(operator.name for operator in memory.graph.operators) else 2
-    assert asked == [(int(budget * aim), 100_000 // bases) for aim in (1.0, 1.15)] * 4 * bases
+    given = tuple(operator.name for operator in memory.graph.operators)
+    bases = [memory.graph, *([memory.graph.in_order(best.order)] if best.order != given else [])]
+    ways = [(sums, rooms) for sums in (True, False) for rooms in (False, True)]
+    small = [condense(base, sums=sums, rooms=rooms) for base in bases for sums, rooms in ways]
+    different = [one for at, one in enumerate(small) if one not in small[:at]]
+    work = 2_000_000 // (5 * len(different))
+    assert asked == [(int(budget * aim), work) for _ in different for aim in (1.0, 1.15)]
 
 
 def test_aims_follow_what_plans_take(monkeypatch: pytest.MonkeyPatch) -> None:

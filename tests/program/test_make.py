@@ -14,7 +14,7 @@ from graphopt.program.deploy.compiled import Whole
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.listing import link
 from graphopt.program.make import make
-from graphopt.program.order import in_best_order, region_graph, run_in_order, within_budget
+from graphopt.program.order import in_best_order, region_graph, run_in_order, side_by_side, within_budget
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from kernels.target import host, named
@@ -66,6 +66,39 @@ def test_under_a_budget_regions_run_again() -> None:
     with pytest.raises(BudgetNotKept) as refusal:
         within_budget(lowered, SIZE)
     assert refusal.value.least == 2 * SIZE
+
+
+# c is two copies, side by side into one buffer, and is needed at the end.
+JOINED = """g (float[64,32] p, float[64,32] q) => (float[64,64] y) {
+    c = Concat<axis = 1>(p, q) d = Softmax(c) e = Softmax<axis = 0>(d) f = Softmax(e) h = Softmax<axis = 0>(f)
+    y = Gemm(h, c)
+}"""
+
+
+def test_regions_that_write_one_buffer_side_by_side_run_again_together() -> None:
+    lowered = lower(_model(JOINED), host())
+    (group,) = side_by_side(lowered).values()
+    assert _arena(in_best_order(lowered)) == 3 * SIZE and len(group) == 2
+    kept = within_budget(lowered, 2 * SIZE)
+    assert _arena(kept) == 2 * SIZE and len(kept.regions) == len(lowered.regions) + len(group)
+    generator = np.random.default_rng(0)
+    feeds = {name: generator.standard_normal((64, 32)).astype(np.float32) for name in ("p", "q")}
+    np.testing.assert_array_equal(run_lowered(kept, feeds)[0], run_lowered(lowered, feeds)[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("g (float[64,32] p, float[64,32] q) => (float[64,64] y) { c = Concat<axis = 1>(p, q) y = Softmax(c) }",
+         "it is read once"),
+        ("g (float[64,64] x) => (float[64,64] y) { a = Softmax(x) b = Softmax<axis = 0>(a) y = Gemm(b, a) }",
+         "each has a buffer of its own"),
+        ("g (float[64,32] p, float[64,32] q) => (float[64,64] c, float[64,64] y) "
+         "{ c = Concat<axis = 1>(p, q) d = Softmax(c) y = Gemm(d, c) }", "it is given out"),
+    ],
+)  # fmt: skip
+def test_regions_stay_by_themselves(text: str, why: str) -> None:
+    assert not side_by_side(lower(_model(text), host())), why
 
 
 def test_what_is_given_out_is_written_once() -> None:

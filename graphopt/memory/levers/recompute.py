@@ -39,17 +39,27 @@ def within(memory: ModelMemory, budget: int, *, start: Planned | None = None, wo
         return start
     given = tuple(operator.name for operator in memory.graph.operators)
     bases = [memory.graph] if start.order == given else [memory.graph, memory.graph.in_order(start.order)]
-    each = work // (len(bases) * len(VARIANTS) * TRIES)
+    graphs = [(base, small) for base in bases for small in _condensed(base)]
+    each = work // (len(graphs) * TRIES)
     found: list[Planned] = []
     arenas = [start.packing.arena_size]
-    for base in bases:
-        for sums, rooms in VARIANTS:
-            for one in _tries(base, condense(base, sums=sums, rooms=rooms), budget, each):
-                arenas.append(one.packing.arena_size)
-                found += [one] if arenas[-1] <= budget else []
+    for base, small in graphs:
+        for one in _tries(base, small, budget, each):
+            arenas.append(one.packing.arena_size)
+            found += [one] if arenas[-1] <= budget else []
     if not found:
         raise BudgetNotKept(budget, min(arenas))
     return min(found, key=lambda one: (one.time, one.packing.arena_size))
+
+
+def _condensed(graph: Graph) -> list[Condensed]:
+    """The ways to condense a graph that differ: where nothing is in place and nothing joined, they are one."""
+    different: list[Condensed] = []
+    for sums, rooms in VARIANTS:
+        small = condense(graph, sums=sums, rooms=rooms)
+        if small not in different:
+            different.append(small)
+    return different
 
 
 def _tries(graph: Graph, small: Condensed, budget: int, work: int) -> Iterator[Planned]:
