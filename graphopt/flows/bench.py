@@ -20,6 +20,7 @@ from graphopt.model.self_contained import self_contained
 from graphopt.model.text import Progress
 from graphopt.program.deploy.benchmark import SIDES, Side, compare_sides
 from graphopt.program.deploy.compiled import Compiled
+from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
 
 
@@ -58,6 +59,7 @@ def measure(
             progress=progress,
         )
     else:
+        read_manifest(bundle)  # of a program that has a library
         program = Bundle(bundle, threads=threads)
     own = read_feeds(model, feeds)
     drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")

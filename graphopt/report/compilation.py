@@ -55,7 +55,9 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     threads = "one: several would gain nothing, or --threads 1 was given"
     if record.shared_arena_bytes is not None:
         threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"
+    chosen = f"by the record of {record.machine}" if record.machine else "by the figures of a usual server"
     if record.gpu_workers:
+        chosen = "by estimates for the usual GPU of that capability"
         pinned = f"{record.gpu_workers:,} blocks of {THREADS} threads at once, or any number that claim their work"
         threads = f"{pinned}; an arena of {binary_size(record.shared_arena_bytes or 0)}"
     memory = []
@@ -76,7 +78,7 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
         ("arena", f"{binary_size(record.arena_bytes)}, {least}"),
         *memory,
         ("threads", threads),
-        ("chosen", f"by the record of {record.machine}" if record.machine else "by the figures of a usual server"),
+        ("chosen", chosen),
         *precision,
         ("compared", compared),
         ("written", f"{record.output} in {record.seconds:.1f} s"),

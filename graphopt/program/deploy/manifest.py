@@ -157,12 +157,14 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """The manifest of a bundle; raises BundleError."""
+def read_manifest(folder: str | os.PathLike[str], *, library: bool = True) -> Manifest:
+    """The manifest of a bundle, with `library` of one that has a library; raises BundleError."""
     path = Path(folder) / MANIFEST
     found = _decoded(path, Manifest)
     if found.schema != SCHEMA:
         raise BundleError(f"'{path}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")
+    if library and found.program.triple.startswith("nvptx"):
+        raise BundleError(f"'{folder}' is a bundle for a GPU, which has no library; `graphopt run` runs it.")
     return found
 
 

@@ -121,6 +121,13 @@ def test_what_programs_of_gpus_do_not_have_is_refused(options: dict[str, Any], s
         graphopt.compile(small("batch"), **({"target": "cuda:sm_80"} | options))
 
 
+@pytest.mark.parametrize("use", [graphopt.certify, graphopt.profile, graphopt.check_bundle])
+def test_what_needs_a_library_says_so(use: Any, compiled: graphopt.Compiled, tmp_path: Path) -> None:
+    compiled.save(tmp_path / "bundle")
+    with pytest.raises(BundleError, match="bundle for a GPU, which has no library"):
+        use(tmp_path / "bundle")
+
+
 def test_unknown_gpus_are_refused() -> None:
     with pytest.raises(UnknownTarget, match="sm_12"):
         cuda("sm_12")
