@@ -60,7 +60,8 @@ sys.path.insert(0, folder)
 import numpy as np
 import step
 program = step.load(folder)
-pairs = json.loads(sys.argv[4])
+with open(sys.argv[4]) as given:
+    pairs = json.load(given)
 with np.load(arrays) as given:
     values = {name: given[name] for name in given.files}
 generator, losses, seconds = np.random.default_rng(0), [], []
@@ -173,12 +174,13 @@ def _trained(
     arrays = folder / "feeds.npz"
     feeds = {name: np.asarray(one) for name, one in make_feed(inputs_of(opened), {}, "normal").items()}
     np.savez(arrays, **feeds)  # type: ignore[arg-type]
+    pairs = folder / "pairs.json"  # of thousands of weights: more than an argument may be long
+    pairs.write_text(json.dumps({one.input: one.output for one in step.step.carried}))
     commands = {}
     for name, compiled in (("plain", plain), ("kept", kept)):
         compiled.save(folder / name, unchecked=True)
-        pairs = json.dumps({one.input: one.output for one in step.step.carried})
         commands[name] = [
-            sys.executable, "-c", CHILD, str(folder / name), str(arrays), str(STEPS), pairs, step.step.loss
+            sys.executable, "-c", CHILD, str(folder / name), str(arrays), str(STEPS), str(pairs), step.step.loss
         ]  # fmt: skip
     alone = {name: _ran(command) for name, command in commands.items()}
     if alone["kept"] is None or alone["plain"] is None:
