@@ -17,7 +17,7 @@ request makes fail raises a subclass of `GraphoptError`. Programs that use it st
 FUNCTIONS = (
     "optimize", "compile", "memory", "schedule", "verify", "first_divergence", "explain_rule", "explain_node", "load",
     "run", "profile", "machine", "certify", "check_bundle", "measure", "serve", "gradient",
-    "train_step", "fit", "simplify", "slim",
+    "train_step", "fit", "quantize", "simplify", "slim",
 )  # fmt: skip
 
 

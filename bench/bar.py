@@ -16,10 +16,10 @@ from rich.table import Table
 
 ISSUE = 1  # the bars of the optimizer; a later part of the project brings its own
 # What stands before a number: optimizer, kernels, programs, memory, scheduler, endurance, users, cores, native speed,
-# operators, deployment, budgets of the process, gradients, low precision.
+# operators, deployment, budgets of the process, gradients, GPUs, low precision.
 PARTS = {
     1: "", 4: "k", 5: "p", 6: "m", 7: "s", 14: "e", 15: "e", 17: "u", 18: "c", 19: "n", 20: "o", 21: "d", 22: "r",
-    23: "g", 25: "l",
+    23: "g", 24: "x", 25: "l",
 }  # fmt: skip
 PIPE_WIDTH = 160  # characters
 NEEDS_DATA = "not measured: pass DATA=..."

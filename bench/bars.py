@@ -32,6 +32,7 @@ from bench import (
     pool,
     precision,
     programs,
+    quantize,
     quantized,
     quantized_regions,
     random_models,
@@ -52,6 +53,7 @@ from bench.gradients import __main__ as gradients
 from bench.gradients import steps as gradient_steps
 from bench.gradients import train
 from bench.kernels import all as kernels
+from bench.kernels import bits
 from bench.memory import all as memory
 from bench.mutants import sweep as mutants
 from bench.newcomer import __main__ as newcomers
@@ -109,6 +111,8 @@ MEASURES: dict[str, Measure] = {
     "g2": train.measure,
     "g6": gradient_steps.measure,
     "l1": precision.measure,
+    "l4": bits.measure,
+    "l5": quantize.measure,
 }
 
 

@@ -25,7 +25,7 @@ ROOT = Path(graphopt.__file__).parent
 FLOORS = (
     "libraries", "errors", "extras", "lazy", "version", "files", "machine", "model", "check", "rewrite", "passes",
     "gradient",
-    "memory", "program", "flows", "report", "refusals", "cli",
+    "quantization", "memory", "program", "flows", "report", "refusals", "cli",
 )  # fmt: skip
 LIBRARIES = ("memplan", "scheduler", "kernels")
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from graphopt.flows.memory import MemoryReport, memory
     from graphopt.flows.optimize import optimize
     from graphopt.flows.profile import ProfileReport, profile
+    from graphopt.flows.quantize import QuantizeResult, quantize
     from graphopt.flows.records.certificate import Certificate
     from graphopt.flows.result import OptimizeResult
     from graphopt.flows.run import run
@@ -84,6 +85,7 @@ _USE_CASES = {
     "gradient": "graphopt.flows.gradient",
     "fit": "graphopt.flows.fit",
     "train_step": "graphopt.flows.train_step",
+    "quantize": "graphopt.flows.quantize",
     "machine": "graphopt.flows.machine",
     "memory": "graphopt.flows.memory",
     "schedule": "graphopt.flows.schedule",
@@ -115,6 +117,7 @@ _HOMES = {
     "MachineRecord": "graphopt.machine.record",
     "MemoryReport": "graphopt.flows.memory",
     "OptimizeResult": "graphopt.flows.result",
+    "QuantizeResult": "graphopt.flows.quantize",
     "ProfileReport": "graphopt.flows.profile",
     "ScheduleReport": "graphopt.flows.schedule",
     "Verification": "graphopt.check.verification",
@@ -174,6 +177,7 @@ __all__ = [
     "OptionError",
     "Optimizer",
     "ProfileReport",
+    "QuantizeResult",
     "SaveError",
     "ScheduleReport",
     "Source",
@@ -194,6 +198,7 @@ __all__ = [
     "memory",
     "optimize",
     "profile",
+    "quantize",
     "run",
     "schedule",
     "serve",

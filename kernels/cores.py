@@ -29,6 +29,7 @@ class Core:
     gigahertz: float = 3.6  # under vectors
     latency: float = 100.0  # nanoseconds until memory answers a load
     tile_products: float = 0.0625  # of two tiles of bfloat16, where there is a matrix unit
+    dot_products: float = 1.0  # of vectors of pairs of bfloat16, where there are such instructions
 
     @property
     def under_way(self) -> int:
@@ -52,8 +53,8 @@ KNOWN: Mapping[str, tuple[int, Core]] = {
     "sapphirerapids": (64, Core(2, 2, 1.75, l1=125, l2=52, l3=8, memory=4.7, gigahertz=3.6)),
     "znver2": (32, Core(2, 2, 2, l1=64, l2=32, l3=18, memory=6, gigahertz=3.3)),
     "znver3": (32, Core(2, 2, 2, l1=64, l2=32, l3=22, memory=7, gigahertz=3.5)),
-    "znver4": (64, Core(1, 1, 2, l1=64, l2=32, l3=20, memory=8, gigahertz=3.6)),
-    "znver5": (64, Core(2, 2, 2, l1=128, l2=64, l3=24, memory=8, gigahertz=4.0)),
+    "znver4": (64, Core(1, 1, 2, l1=64, l2=32, l3=20, memory=8, gigahertz=3.6, dot_products=1)),
+    "znver5": (64, Core(2, 2, 2, l1=128, l2=64, l3=24, memory=8, gigahertz=4.0, dot_products=2)),
     "neoverse-n1": (16, Core(2, 2, 2, l1=32, l2=24, l3=10, memory=6, gigahertz=3.0)),
     "neoverse-v1": (16, Core(4, 3, 3, l1=48, l2=32, l3=12, memory=7, gigahertz=2.6)),
     "neoverse-n2": (16, Core(2, 3, 3, l1=48, l2=32, l3=12, memory=7, gigahertz=2.8)),

@@ -122,9 +122,17 @@ class Target:
     def level(self) -> str:
         """What a machine must have to run the code, as people call it: x86-64-v4 (AVX-512)."""
         name = self.architecture.name
+        if self.is_gpu:
+            return f"NVIDIA GPUs of compute capability {self.capability}"
         if not name.startswith("x86"):
             return name
         return "x86-64-v4 (AVX-512)" if self.has("avx512f") else "x86-64-v3 (AVX2)"
+
+    @property
+    def capability(self) -> str:
+        """Of a GPU: "9.0" of sm_90."""
+        digits = self.cpu.removeprefix("sm_")
+        return f"{digits[:-1]}.{digits[-1]}"
 
     @property
     def is_gpu(self) -> bool:
@@ -187,14 +195,15 @@ def wasm32() -> Target:
 
 
 def cuda(processor: str) -> Target:
-    """NVIDIA's GPUs of a compute capability, such as sm_90: each thread has one lane, and each worker is a multiprocessor.
+    """NVIDIA's GPUs of a compute capability, such as sm_90: a thread has one lane, and a worker is a multiprocessor.
 
     `l1` is what a block may have of shared memory. Raises UnknownTarget.
     """
     if processor not in _DEVICES:
         raise UnknownTarget(f"there is no GPU '{processor}'; known are {', '.join(_DEVICES)}.")
     multiprocessors, shared = _DEVICES[processor]
-    return Target(f"{_GPU.name}-nvidia-cuda", processor, (), 4, 255, l1=shared << 10, l2=40 << 20, workers=multiprocessors)
+    triple = f"{_GPU.name}-nvidia-cuda"
+    return Target(triple, processor, (), 4, 255, l1=shared << 10, l2=40 << 20, workers=multiprocessors)
 
 
 @functools.cache
@@ -213,7 +222,10 @@ def host() -> Target:
     raise UnknownTarget(f"no code is generated for '{triple}' with the CPU '{cpu}': x86-64 needs AVX2 and FMA.")
 
 
-TargetName = Literal["host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "x86-64-amx", "aarch64", "riscv64", "wasm32"]
+TargetName = Literal[
+    "host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "x86-64-amx", "aarch64", "riscv64", "wasm32",
+    "cuda:sm_75", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90", "cuda:sm_100",
+]  # fmt: skip
 _MAKERS: dict[TargetName, Callable[[], Target]] = {
     "host": host,
     "x86-64-v3": x86_64_v3,
@@ -223,6 +235,12 @@ _MAKERS: dict[TargetName, Callable[[], Target]] = {
     "aarch64": aarch64,
     "riscv64": riscv64,
     "wasm32": wasm32,
+    "cuda:sm_75": functools.partial(cuda, "sm_75"),
+    "cuda:sm_80": functools.partial(cuda, "sm_80"),
+    "cuda:sm_86": functools.partial(cuda, "sm_86"),
+    "cuda:sm_89": functools.partial(cuda, "sm_89"),
+    "cuda:sm_90": functools.partial(cuda, "sm_90"),
+    "cuda:sm_100": functools.partial(cuda, "sm_100"),
 }
 
 
@@ -235,6 +253,8 @@ def named(name: TargetName) -> Target:
 
 def why_not_here(target: Target) -> str | None:
     """Why this machine cannot run code for a target, as a clause; None where it can. Such code ends the process."""
+    if target.is_gpu:
+        return f"the code is for an NVIDIA GPU of compute capability {target.capability}"
     here = host()
     wanted, architecture = target.architecture, here.architecture
     if wanted != architecture:

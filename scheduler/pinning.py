@@ -21,8 +21,8 @@ def pinned_workers(
 ) -> tuple[list[Workers], float]:  # fmt: skip
     """By run the worker of each block, and when everything has ended by these times.
 
-    `times` in nanoseconds: of one block of each run. `needs` by run, in an `order` that keeps them; `wait`: from the end
-    of a run to who needs it.
+    `times` in nanoseconds: of one block of each run. `needs` by run, in an `order` that keeps them; `wait`: from the
+    end of a run to who needs it.
     """
     count = multiprocessors * slots
     free = np.zeros(count)

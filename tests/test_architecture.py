@@ -16,7 +16,7 @@ LIBRARIES = ("memplan", "scheduler", "kernels")
 # From the ground up; a module may import its own room and those before it.
 ROOMS = (
     "errors", "extras", "lazy", "version", "files", "machine", "model", "check", "rewrite", "passes", "gradient",
-    "memory",
+    "quantization", "memory",
     "program", "flows", "report", "refusals", "cli",
 )  # fmt: skip
 

@@ -36,6 +36,10 @@ RUNS = {
     ),
     "memory_budget": (["model.onnx", "4096", "out.onnx"], r"peak [\d,]+ bytes at .+\norder: "),
     "own_feeds": (["model.onnx", "feeds.npz"], r"verified on \d+ feeds \(given, .*\), largest error "),
+    "quantize": (
+        ["model.onnx", "feeds.npz", "out.onnx"],
+        r"(?s)node_linear\S*: [\w -]+.*, error alone .+\nerror \S+ of a budget of 0.05\n",
+    ),
     "train": (["model.onnx", "out.onnx", "page.html"], r"mean loss [\d.]+ -> [\d.]+\n"),
     "schedule": (["model.onnx"], r"\d+ regions in \d+ us by [\w -]+, \d+ waits\nno schedule is below "),
 }

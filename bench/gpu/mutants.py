@@ -31,6 +31,7 @@ from kernels.ptx.emulated import EmulatedTasks, RunWay
 from kernels.ptx.machine.launching import ORDERS, Adversary
 from kernels.ptx.machine.reports import Outcome
 from kernels.ptx.program import program_module
+from kernels.ptx.tables import TaskDescription
 from kernels.target import cuda
 from tests.kernels.ptx.tasks.running import MOST, Case, Task
 from tests.kernels.ptx.tasks.samples import samples
@@ -134,9 +135,10 @@ def of_model(name: str, proto: ModelProto) -> Subject:
     target, draw = cuda("sm_90"), np.random.default_rng(0)
     linked = link_tasks(lower(ir.from_proto(proto), target), name)
     feeds = [draw.standard_normal(one.shape).astype(np.float32) for one in linked.listing.inputs]
+    description = TaskDescription.of(linked.listing, target, worker_count=dict(WAYS)["pinned"])
 
     def attempts(text: str) -> Iterator[Attempt]:
-        program = EmulatedTasks(text, linked.listing, linked.weights, MOST)
+        program = EmulatedTasks(text, description, linked.weights, MOST)
         for seed, order, (way, blocks) in product(range(SEEDS), ORDERS, WAYS):
             ran = program.run(feeds, Adversary(order, seed), blocks=blocks, way=way)
             yield f"{way}, {order}, {seed}", ran.outcomes, [one.tobytes() for one in ran.outputs]

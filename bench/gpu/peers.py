@@ -1,4 +1,4 @@
-"""Networks of the zoo as PyTorch has them, on the GPU at hand: eager, and as a CUDA graph; float32 without TF32, batch 1."""
+"""Networks as PyTorch has them, on the GPU at hand: eager, and as a CUDA graph; float32 without TF32, batch 1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def taken(work: Callable[[], None]) -> float:
         end.record()
         end.synchronize()
         found.append(1000 * begin.elapsed_time(end))
-    return sorted(found)[ROUNDS // 2]
+    return float(sorted(found)[ROUNDS // 2])
 
 
 def main() -> None:

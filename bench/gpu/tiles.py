@@ -98,7 +98,7 @@ def main(names: list[str], out: Path | None) -> None:
         results = pool.map(lambda one: measured(one[1], target, device), problems)
         for (name, problem), taken in zip(problems, results, strict=True):
             dims = _tiled(problem)
-            guess = min(TILES, key=lambda tile: cycles(tile, dims, target))  # noqa: B023
+            guess = min(TILES, key=lambda tile: cycles(tile, dims, target))
             best = min(taken, key=taken.__getitem__)
             print(f"{name} {dims}: {guess} {taken[guess]:.1f} us, best {best} {taken[best]:.1f} us", flush=True)
             rows.append(

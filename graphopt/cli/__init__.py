@@ -38,6 +38,7 @@ COMMANDS = {
     "schedule": "Show how a model's kernels share the workers of a device, simulated.",
     "gradient": "Write a model with a loss and its gradients as further outputs.",
     "train-step": "Write a model's training step, which any runtime repeats.",
+    "quantize": "Write a model with products and convolutions in bytes, each chosen by its measured error and latency.",
     "verify": "Compare two models with the same inputs and outputs.",
     "diff": "Show what changed between two models, node by node.",
     "inspect": "Show operators, opsets, parameters, shapes, dynamic dims, flops and bytes.",

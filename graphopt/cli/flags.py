@@ -10,6 +10,7 @@ FLAGS = (
     (re.compile(r"\bbudget=(\d+) \* 1024"), r"--budget \1KiB"),
     (re.compile(r"\b(in_place|inline)=True"), lambda found: f"--{found[1].replace('_', '-')}"),
     (re.compile(r"\b(level|opset|order|tolerance)='?(\w+)'?"), r"--\1 \2"),
+    (re.compile(r"\bbudget_error\b"), "--budget-error"),
     (re.compile(r"\b(dims|budget)=(?!\w)"), lambda found: {"dims": "--dim", "budget": "--budget"}[found[1]]),
     (re.compile(r"pass unchecked=True"), "pass --no-verify"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
+from typing import get_args
 
 import click
 import numpy as np
@@ -15,6 +16,7 @@ from graphopt.files.place import told
 from graphopt.files.single import write_file
 from graphopt.flows.records.run import OutputLine, RunRecord
 from graphopt.flows.run import Growth, open_program, random_feed
+from graphopt.program.deploy.cuda.running import RunOn
 from graphopt.report.running import print_run
 
 
@@ -24,17 +26,22 @@ from graphopt.report.running import print_run
 @random_option
 @click.option("--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Run so often, and show the times.")
 @click.option("--threads", type=click.IntRange(min=0), default=0, metavar="N", help="How many run it; 0: all cores.")
+@click.option(
+    "--on", type=click.Choice(get_args(RunOn)),
+    help="Where a bundle for a GPU runs: on the first GPU, or a small one on the PTX machine, which needs none.",
+)  # fmt: skip
 @click.option("--output", metavar="DIR", type=PATH, help="Write each output there as NAME.npy.")
 @json_option
 def command(
-    program: Path, input: tuple[str, ...], random: bool, repeat: int, threads: int, output: Path | None, json: bool
+    program: Path, input: tuple[str, ...], random: bool, repeat: int, threads: int, on: RunOn | None,
+    output: Path | None, json: bool,
 ) -> None:  # fmt: skip
     """Run a bundle that `graphopt compile` wrote, or a model in ONNX Runtime, and show its outputs.
 
     A model runs with the options under which a memory budget holds: no arena, no reuse of dead buffers by size.
     """
     growth = Growth()
-    runnable = open_program(program, threads=threads)
+    runnable = open_program(program, threads=threads, on=on)
     feeds = random_feed(runnable) | read_inputs(list(runnable.inputs), input, random=random)
     seconds = []
     for _ in range(repeat):

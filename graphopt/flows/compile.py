@@ -33,11 +33,13 @@ from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.program.contents import decided_contents, with_contents
+from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy.compiled import Compiled, Rounding, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_several
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
+from graphopt.program.gpu import LinkedTasks
 from graphopt.program.listing import Linked
 from graphopt.program.make import Family, Form, Program, make, runnable
 from graphopt.program.regions.precision import PrecisionName
@@ -45,6 +47,7 @@ from graphopt.program.regions.scope import Scope
 from kernels.emit.description import Description
 from kernels.emit.program import Points
 from kernels.target import Target, TargetName, named, why_not_here
+from kernels.templates.dots.product_choice import are_faster
 from kernels.units.write import has_unit
 from memplan.compiling import telling
 
@@ -93,21 +96,21 @@ def compile(  # the builtin of this name is not used here
     `name` is that of the library and of its functions in C; with None it follows from the file's. `exact` leaves
     out kernels that round otherwise than a plain sum does: Winograd's convolutions. `small` leaves out the same,
     whose transformed weights take up to four times the model's memory. With the `precision` "bf16" products and
-    convolutions multiply numbers rounded to bfloat16 on the processor's matrix units, where that is faster and for
-    as many of them as keep every output within `tolerance` of the model's (0.01 with None, in shares of the
-    output's largest element); sums and all else stay in float32, and `rounding` of the result has the measured
-    errors. `memory_budget` in bytes is what the arena of temporaries may take; some kernels then run
-    again, or in tiles. `ram` in bytes is what a process may take for the program when at most `threads` run it (0: as
-    many as its plan is for): weights that do not fit are read from the bundle's file while it runs, by a thread of its
-    own; results have the same bits. `threads` run the program here, 0: as many as it may use cores,
-    with the same bits for any number; a bundle is run by any number too, but for 1, whose bundle holds nothing that
-    several need; its plan is made for so many, with 0 for the cores of `machine`, or four. `machine` is a record that
-    kernels and this plan are chosen with, `graphopt.machine()` for this one, or LLVM's name of a known core ("znver4");
-    with None they are those of a usual server, alike on every machine of one kind. In `tune` seconds kernels are
-    measured where they lie in the program, and those exchanged that lose clearly; what is found is kept in the user's
-    cache folder, and used whenever there is a time to tune. With 0 estimates alone choose. `values` fixes inputs at
-    constants. Inputs with defaults are constants of every program, so that `fix_defaults` says nothing new. `feeds` and
-    `tolerance` as for `optimize`.
+    convolutions multiply numbers rounded to bfloat16 on the processor's matrix units, and products on its dot products
+    of pairs where it has no such units, where that is faster and for as many of them as keep every output within
+    `tolerance` of the model's (0.01 with None, in shares of the output's largest element); sums and all else stay in
+    float32, and `rounding` of the result has the measured errors. `memory_budget` in bytes is what the arena of
+    temporaries may take; some kernels then run again, or in tiles. `ram` in bytes is what a process may take for the
+    program when at most `threads` run it (0: as many as its plan is for): weights that do not fit are read from the
+    bundle's file while it runs, by a thread of its own; results have the same bits. `threads` run the program here, 0:
+    as many as it may use cores, with the same bits for any number; a bundle is run by any number too, but for 1, whose
+    bundle holds nothing that several need; its plan is made for so many, with 0 for the cores of `machine`, or four.
+    `machine` is a record that kernels and this plan are chosen with, `graphopt.machine()` for this one, or LLVM's name
+    of a known core ("znver4"); with None they are those of a usual server, alike on every machine of one kind. In
+    `tune` seconds kernels are measured where they lie in the program, and those exchanged that lose clearly; what is
+    found is kept in the user's cache folder, and used whenever there is a time to tune. With 0 estimates alone choose.
+    `values` fixes inputs at constants. Inputs with defaults are constants of every program, so that `fix_defaults` says
+    nothing new. `feeds` and `tolerance` as for `optimize`.
 
     An output whose dims data decides has those that each call finds. An integer input that holds dims which the model
     declares has to hold just these.
@@ -131,6 +134,8 @@ def compile(  # the builtin of this name is not used here
     progress = progress or silent
     targets = (target,) if isinstance(target, str) else ordered(target, named)
     processor = planned_target(targets[0], machine, threads)
+    if processor.is_gpu:
+        _require_plain(targets, bool(memory_budget or ram), caches, form)
     if processor.architecture.name == "wasm32":
         threads = 1
         if form == "onnxruntime":
@@ -144,8 +149,9 @@ def compile(  # the builtin of this name is not used here
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
     ranges, formulas, sizes = split_ranges(sized)
-    if (ranges or len(points) > 1) and processor.architecture.name == "wasm32":
-        raise OptionError("a program in WebAssembly has one size of every dim; give dims numbers.")
+    if (ranges or len(points) > 1) and (processor.architecture.name == "wasm32" or processor.is_gpu):
+        where = "on a GPU" if processor.is_gpu else "in WebAssembly"
+        raise OptionError(f"a program {where} has one size of every dim; give dims numbers.")
     if shapes or sizes or ranges:
         resize(original, shapes or {}, sizes)
         free_batch(original, ranges)
@@ -160,7 +166,7 @@ def compile(  # the builtin of this name is not used here
         raise OptionError("ONNX Runtime gives every output memory of its own; leave out the caches, or the form.")
     several = len(points) > 1 or len(targets) > 1
     if precision != "float32":
-        _require_units(targets, exact=exact, ranges=bool(ranges), form=form)
+        _require_units(targets, machine, exact=exact, ranges=bool(ranges), form=form)
     if ram is not None:
         _require_one_program(processor, form, several or bool(ranges))
     if several and ranges:
@@ -176,6 +182,18 @@ def compile(  # the builtin of this name is not used here
     return _made(original, asked)
 
 
+def _require_plain(targets: Sequence[TargetName], budget: bool, caches: bool, form: Form) -> None:
+    """Raise OptionError for what programs of GPUs do not have."""
+    if len(targets) > 1:
+        raise OptionError("a bundle for a GPU holds code for one target; compile for each by itself.")
+    if budget:
+        raise OptionError("a memory budget is kept by programs of processors; leave it out for a GPU.")
+    if caches:
+        raise OptionError("outputs of programs of GPUs have memory of their own; leave out the caches.")
+    if form != "bundle":
+        raise OptionError("ONNX Runtime loads no custom operators of GPUs; leave out the form.")
+
+
 def _require_one_program(processor: Target, form: Form, several: bool) -> None:
     """Raise OptionError where weights cannot be read while a program runs."""
     if processor.architecture.name == "wasm32":
@@ -186,17 +204,20 @@ def _require_one_program(processor: Target, form: Form, several: bool) -> None:
         raise OptionError("a budget of the process is kept by a program of one size and one target.")
 
 
-def _require_units(targets: Sequence[TargetName], *, exact: bool, ranges: bool, form: Form) -> None:
+def _require_units(
+    targets: Sequence[TargetName], machine: MachineRecord | str | None, *, exact: bool, ranges: bool, form: Form
+) -> None:
     """Raise OptionError where nothing of a program would be rounded."""
     if exact:
         raise OptionError("exact kernels are those of float32; leave out 'exact', or the precision.")
     if ranges or form != "bundle":
         what = "a range of sizes is compiled" if ranges else "custom operators are compiled"
         raise OptionError(f"{what} in float32; leave out the precision.")
-    if not any(has_unit("bf16", named(one)) for one in targets):
+    asked = [with_core(named(one), machine) for one in targets]
+    if not any(has_unit("bf16", one) or are_faster(one) for one in asked):
         raise OptionError(
-            f"{', '.join(targets)}: the processor has no matrix units, without which products in bf16 are no faster; "
-            "leave out the precision, or compile for x86-64-amx."
+            f"{', '.join(targets)}: the processor has no matrix units, and no dot products of bf16 that are faster "
+            "than float32; leave out the precision, or compile for x86-64-amx."
         )
 
 
@@ -387,4 +408,5 @@ def compile_record(
         *_ram_of(programs),
         1 if written is None else max(1, len(written.points)),
         *_rounding_of(compiled.rounding),
+        sum(one.worker_count for one in programs if isinstance(one, LinkedTasks)),
     )  # fmt: skip

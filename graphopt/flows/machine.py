@@ -14,8 +14,10 @@ from graphopt.model.text import ONCE, Progress, silent
 from kernels.target import host
 from kernels.units.write import has_unit
 
-# The entries that records have had for the shortest time, of one core, between cores, and of matrix units.
-LATEST, LATEST_BETWEEN, LATEST_OF_UNITS = "memory_latency", "other_read", "tile_products"
+# The entries that records have had for the shortest time, of one core, between cores, of matrix units, of bfloat16.
+LATEST, LATEST_BETWEEN, LATEST_OF_UNITS, LATEST_OF_PAIRS = (
+    "memory_latency", "other_read", "tile_products", "dot_products"
+)  # fmt: skip
 MEASURING = f"measuring this machine ({ONCE})"
 
 
@@ -55,6 +57,8 @@ def _found(folder: Path) -> MachineRecord | None:
     if found is None or found.value(LATEST) is None:
         return None
     if found.value(LATEST_OF_UNITS) is None and has_unit("bf16", host()):
+        return None
+    if found.value(LATEST_OF_PAIRS) is None and host().has("avx512bf16"):
         return None
     return None if found.value(LATEST_BETWEEN) is None and len(os.sched_getaffinity(0)) > 1 else found
 

@@ -33,11 +33,13 @@ from graphopt.program.deploy.compiled import Compiled, Rounding, Whole
 from graphopt.program.make import Family, Program, make, runnable
 from graphopt.program.regions.precision import Precision
 from graphopt.program.regions.region import Lowered
+from kernels.templates.dots.product import DOT_PRODUCT
 from kernels.templates.units.image import UNIT_CONVOLUTION
 from kernels.templates.units.product import UNIT_PRODUCT
 from memplan.compiling import telling
 
 TOLERANCE = 1e-2  # of the largest element of an output
+ROUNDING = (UNIT_PRODUCT, UNIT_CONVOLUTION, DOT_PRODUCT)  # templates of kernels that round
 TRIES = 8  # programs of groups of regions
 KEPT = (0.9, 0.6, 0.3)  # of the tolerance that groups may make by their own errors, one after the other
 SPECIAL = "special"  # feeds with infinities, of which a program promises nothing
@@ -126,7 +128,7 @@ def rounded_regions(lowered: Lowered) -> tuple[_Region, ...]:
     found = []
     for region in lowered.regions:
         known = lowered.problems.get(region.kernel.name)
-        if known is not None and known[0] in (UNIT_PRODUCT, UNIT_CONVOLUTION):
+        if known is not None and known[0] in ROUNDING:
             found.append(_Region(region.nodes[0].name, region.kernel.flops))
     return tuple(found)
 

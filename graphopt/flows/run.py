@@ -20,9 +20,11 @@ from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import nearest
+from graphopt.program.deploy.cuda.running import OpenedTasks, RunOn
 from graphopt.program.deploy.manifest import Ram, read_manifest
 from graphopt.program.deploy.runtime import Program, Tensor
 from graphopt.program.deploy.session import Bundle
+from kernels.ptx.tables import TaskArgument
 
 SEED = 0
 _PROCESS = Path("/proc/self")  # Linux
@@ -61,15 +63,17 @@ def _resident(entry: str) -> int:
 
 
 def run(
-    program: str | os.PathLike[str], feeds: Feeds | None = None, *, random: bool = False, threads: int = 0
-) -> dict[str, np.ndarray]:
+    program: str | os.PathLike[str], feeds: Feeds | None = None, *, random: bool = False, threads: int = 0,
+    on: RunOn | None = None,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Run a bundle (a folder that `compile` wrote) or a model once; the outputs by name.
 
     A model runs in ONNX Runtime with the options under which memory budgets hold. `random` draws the inputs that
-    `feeds` lacks, the same every time; `threads` run it, 0: as many as it may use cores. Raises BundleError,
+    `feeds` lacks, the same every time; `threads` run it, 0: as many as it may use cores. A bundle for a GPU runs on the
+    first one, or, with `on` "ptx-machine", small ones on a machine for PTX that needs none. Raises BundleError,
     ModelError, and OptionError for inputs that do not fit.
     """
-    runnable, given = open_program(Path(program), threads=threads), dict(feeds or {})
+    runnable, given = open_program(Path(program), threads=threads, on=on), dict(feeds or {})
     names = list(runnable.inputs)
     for name in given:
         if name not in names:
@@ -80,12 +84,35 @@ def run(
     return runnable.call((random_feed(runnable) if missing is not None else {}) | given)
 
 
-def open_program(path: Path, *, threads: int = 0) -> Runnable:
+def open_program(path: Path, *, threads: int = 0, on: RunOn | None = None) -> Runnable:
     """A folder is a bundle, a file a model; `threads` run it, 0: as many as it may use cores.
 
-    Raises BundleError, ModelError, and OptionError for what cannot run.
+    A bundle for a GPU runs there, or `on` the PTX machine. Raises BundleError, ModelError, and OptionError for what
+    cannot run.
     """
+    if (path / "program.ptx").is_file():
+        return _on_gpu(path, on)
+    if on is not None:
+        raise OptionError(f"'{path}' is no bundle for a GPU; leave out where it runs.")
     return _bundle(path, threads) if path.is_dir() else _model(path, threads)
+
+
+def _on_gpu(path: Path, on: RunOn | None) -> Runnable:
+    opened = OpenedTasks(path, on)
+
+    def drawn(one: TaskArgument) -> Callable[[], np.ndarray]:
+        dtype = np.dtype(one.dtype)
+
+        def draw() -> np.ndarray:
+            generator = np.random.default_rng(SEED)
+            if dtype.kind == "f":
+                return generator.standard_normal(one.shape).astype(dtype)
+            return generator.integers(0, 2, one.shape).astype(dtype)
+
+        return draw
+
+    engine = f"the PTX machine, for {opened.program.processor}" if on == "ptx-machine" else "an NVIDIA GPU"
+    return Runnable(engine, {one.name: drawn(one) for one in opened.program.inputs}, opened.run)
 
 
 def random_feed(runnable: Runnable) -> dict[str, np.ndarray]:

@@ -46,5 +46,5 @@ def _core(machine: MachineRecord) -> Core:
     return Core(
         products, loads, figure("broadcasts", loads), rate("l1", loads * machine.vector_bytes), second, last, memory,
         figure("tile_call", Core(1, 1, 1).call), clock, figure("memory_latency", Core(1, 1, 1).latency),
-        figure("tile_products", Core(1, 1, 1).tile_products),
+        figure("tile_products", Core(1, 1, 1).tile_products), figure("dot_products", products / 2),
     )  # fmt: skip

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from graphopt.program.arena import apart, packed
+from graphopt.program.lifetimes import planned
+from graphopt.program.listing import Linked
 from graphopt.program.regions.buffer import Role
 from graphopt.program.regions.region import Lowered
 from graphopt.program.ticketed import needs_of, ticketed
@@ -36,14 +35,12 @@ _SPACES: Mapping[Role, Space] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LinkedTasks:
-    """A program of tasks: its listing, the bytes of its weights, and the worker of each block by run."""
+class LinkedTasks(Linked):
+    """A program of tasks, and the worker of each block by run where it is pinned."""
 
-    listing: Listing
-    weights: npt.NDArray[np.uint8]
-    workers: Sequence[Workers]  # of a pinned program
-    worker_count: int
-    estimate_ns: float  # of the pinned program, by estimated times
+    workers: Sequence[Workers] = ()
+    worker_count: int = 0
+    estimate_ns: float = 0.0  # of the pinned program, by estimated times
 
 
 def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTasks:
@@ -51,8 +48,8 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
 
     Raises UnsafeProgram where the scheduler's verifier finds that blocks could hang or read too early.
     """
-    weights = Weights(bytes_of(lowered))
-    offsets = weights.add(lowered)
+    weights, arena = Weights(bytes_of(lowered)), planned(lowered)
+    offsets = {**weights.add(lowered), **arena.offsets}
     runs = [
         Run(
             region.kernel.name,
@@ -69,8 +66,9 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
     placed, size = packed(lowered, runs, chains, slack)
     steps = ticketed(placed, kernels, chains, size)
     listing = Listing(
-        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), tuple(placed), size, weights.bytes.size, steps
-    )
+        name, lowered.inputs, lowered.outputs, tuple(kernels.values()), tuple(runs), arena.plan.arena_size,
+        weights.bytes.size, steps,
+    )  # fmt: skip
     blocks = [kernels[run.kernel].blocks for run in placed]
     multiprocessors = lowered.target.workers
     count = multiprocessors * RESIDENT
@@ -79,7 +77,9 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
     order = [chain.runs[0] for chain in chains]
     workers, estimate = pinned_workers(blocks, each, needs, order, multiprocessors, RESIDENT, WAIT_NS)
     _prove(listing, steps, blocks, workers, count)
-    return LinkedTasks(listing, weights.bytes, workers, count, estimate)
+    return LinkedTasks(
+        listing, weights.bytes, arena.problem, arena.plan, weights.held, None, workers, count, estimate
+    )
 
 
 def _prove(listing: Listing, steps: Ticketed, blocks: Sequence[int], workers: Sequence[Workers], count: int) -> None:

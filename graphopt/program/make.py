@@ -16,12 +16,14 @@ from graphopt.program.carried import changed_in_place
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Whole
+from graphopt.program.deploy.cuda.running import OnDevice, OnPtxMachine, on_gpu
 from graphopt.program.deploy.custom.operators import Operators, operators_of_parts, operators_of_whole
 from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.deploy.web.node import InNode
 from graphopt.program.fitting import fitted
+from graphopt.program.gpu import LinkedTasks, link_tasks
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order
 from graphopt.program.quantizing import in_integers
@@ -37,7 +39,7 @@ from kernels.target import Target
 
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 
-Program = session.Program | Hybrid | Operators | Emulated | InNode
+Program = session.Program | Hybrid | Operators | Emulated | InNode | OnDevice | OnPtxMachine
 Form = Literal["bundle", "onnxruntime"]  # what is made: a program of its own, or custom operators of ONNX Runtime
 
 
@@ -206,6 +208,8 @@ def _linked(
     lowered: Lowered, name: str, target: Target, budget: int | None, threads: int, costs: Costs,
     family: Family | None, ram: int | None = None,
 ) -> Linked:  # fmt: skip
+    if lowered.target.is_gpu:
+        return link_tasks(lowered, name)
     weights = None if family is None else family.weights(lowered)
     return link(lowered, name, threads=threads or target.workers, budget=budget, costs=costs, weights=weights, ram=ram)
 
@@ -220,8 +224,10 @@ def runnable(
         return made, None
     if not_here is None:
         return made.program, None
-    elsewhere = InNode if machine.architecture.name == "wasm32" else Emulated
     try:
+        if isinstance(made.linked, LinkedTasks):
+            return on_gpu(made.linked, machine), None
+        elsewhere = InNode if machine.architecture.name == "wasm32" else Emulated
         return elsewhere(made.linked.listing, made.linked.weights, machine), None
     except BundleError as error:
         return None, f"{not_here}; {error}"

@@ -7,6 +7,7 @@ from graphopt.model.text import binary_size, several
 from graphopt.report.screen import Screen
 from graphopt.report.wording import tolerances
 
+THREADS = 256  # of a block on a GPU
 ROOMY = 1.1  # times the tensors of the model, and so many bytes more: what a program's weights take without a word
 SLACK = 1 << 20
 
@@ -54,6 +55,9 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     threads = "one: several would gain nothing, or --threads 1 was given"
     if record.shared_arena_bytes is not None:
         threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"
+    if record.gpu_workers:
+        pinned = f"{record.gpu_workers:,} blocks of {THREADS} threads at once, or any number that claim their work"
+        threads = f"{pinned}; an arena of {binary_size(record.shared_arena_bytes or 0)}"
     memory = []
     if record.ram_bytes is not None:
         read = f"; each run reads {binary_size(record.fetched_bytes)} of weights" if record.fetched_bytes else ""

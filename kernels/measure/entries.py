@@ -44,6 +44,7 @@ ENTRIES: Mapping[str, Entry] = {
     "loads": Entry("vector loads", "/cycle", 0.1, 16),
     "broadcasts": Entry("elements into all lanes, for a multiply-add", "/cycle", 0.1, 16),
     "tile_products": Entry("products of two tiles of bfloat16 on matrix units", "/cycle", 0.005, 2),
+    "dot_products": Entry("dot products of vectors of pairs of bfloat16", "/cycle", 0.1, 16),
     "tile_call": Entry("call of a kernel for a block", "cycles", 0.5, 1e3),
     "l1_read": Entry("first cache, read", "bytes/cycle", 1, 2e3),
     "l1_write": Entry("first cache, written", "bytes/cycle", 1, 2e3),

@@ -110,6 +110,25 @@ def tile_products(target: Target) -> tuple[Kernel, dict[str, Array], int]:
     )
 
 
+def dot_products(target: Target) -> tuple[Kernel, dict[str, Array], int]:
+    """Dot products of pairs of bfloat16 in registers, into sums that take turns, and how many."""
+    lanes, sums = target.lanes(), 3 * target.vector_registers // 4
+    kind, pairs = types.vector("float", lanes), types.vector("bfloat", 2 * lanes)
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+
+    def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        y = f.convert("bitcast", pairs, f.load(kind, pointers["x"]))
+
+        def turn(_: Value, carried: tuple[Value, ...]) -> list[Value]:
+            return [f.call_outside(name, kind, total, y, y) for total in carried]
+
+        totals = f.loop(0, TURNS, 1, turn, [f.load(kind, pointers["x"])] * sums)
+        f.store(f.reduce("fadd", joined(totals)), pointers["x"])
+
+    kernel = write_kernel(Module(target), "dot_products", (Operand("x", "output", DType.F32, lanes),), 1, body)
+    return kernel, {"x": aligned(lanes)}, TURNS * sums
+
+
 def calls(target: Target) -> tuple[Kernel, dict[str, Array], int]:
     """A kernel that does nothing, called for so many blocks."""
 

@@ -88,6 +88,8 @@ def _instructions(target: Target) -> dict[str, Read]:
     }  # fmt: skip
     if has_unit("bf16", target) and permitted() is None:
         loops["tile_products"] = instructions.tile_products(target)
+    if target.has("avx512bf16"):
+        loops["dot_products"] = instructions.dot_products(target)
     executable = Executable([kernel for kernel, *_ in loops.values()])
     peak, flops = peak_calls(target, 1)
     calls: dict[str, tuple[Calls, int]] = {"multiply_adds": (peak[0], flops // (2 * target.lanes()))}

@@ -27,11 +27,15 @@ class NotEmitted(KernelsError):
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What a kernel takes, as ptxas reports it: registers per thread, static shared memory in bytes, barriers."""
+    """What a kernel takes, as ptxas reports it: registers per thread, static shared memory in bytes, barriers.
+
+    `spills` are bytes of registers that a thread stores to memory for want of others, itself and what it calls.
+    """
 
     registers: int
     shared_memory: int
     barriers: int
+    spills: int = 0
 
 
 def ptx(ir: str, processor: str = "sm_90") -> str:
@@ -68,17 +72,20 @@ def assemble(text: str, processor: str = "sm_90") -> dict[str, Assembled]:
 
 def _reported(text: str) -> dict[str, Assembled]:
     found: dict[str, Assembled] = {}
-    kernel = ""
+    kernel, spills = "", 0
     for line in text.splitlines():
         entry = re.search(r"Compiling entry function '(\w+)'", line)
         if entry:
-            kernel = entry[1]
+            kernel, spills = entry[1], 0
+        spilled = re.search(r"(\d+) bytes spill stores", line)
+        if spilled:
+            spills += int(spilled[1])
         used = re.search(r"Used (\d+) registers", line)
         if used and kernel:
             barriers = re.search(r"used (\d+) barriers", line)
             shared = re.search(r"(\d+) bytes smem", line)
             found[kernel] = Assembled(
-                int(used[1]), int(shared[1]) if shared else 0, int(barriers[1]) if barriers else 0
+                int(used[1]), int(shared[1]) if shared else 0, int(barriers[1]) if barriers else 0, spills
             )
     return found
 

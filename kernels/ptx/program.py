@@ -5,13 +5,13 @@
     launch_NAME(pointers)                     the task NAME with a block of the grid for each of its own
 
 An item is eight words: a run, a block of it, the number of its task, where the run's addresses begin among `pointers`,
-the first of its waits, and the one behind the last. A wait is two words: a run, and how many blocks it has, all of which
-must have ended. Each run has one counter; counters and claims only grow, and the number of the launch, `epoch`, from 1
-on, says where they were. How signals and waits are made is said in `kernels.ptx.persistent`.
+the first of its waits, and the one behind the last. A wait is two words: a run, and how many blocks it has, all of
+which must have ended. Each run has one counter; counters and claims only grow, and the number of the launch, `epoch`,
+from 1 on, says where they were. How signals and waits are made is said in `kernels.ptx.persistent`.
 
 A pinned block b has the items from lists[b] on, to those of the next one; all blocks have to be resident at once.
-A ticketed one claims its next item while it works on one, so that the claim takes no time of its own. Its items are in the
-order of the list all the same: whoever has the earliest one that has not ended waits for nobody, as it works on it.
+A ticketed one claims its next item while it works on one, so that the claim takes no time of its own. Its items are in
+the order of the list all the same: whoever has the earliest one that has not ended waits for nobody, as it works on it.
 """
 
 from __future__ import annotations

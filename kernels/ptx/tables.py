@@ -1,40 +1,89 @@
-"""What a program of tasks is on a device, in numbers: items, waits, runs, and where each operand lies."""
+"""What a program of tasks is on a device, in numbers: arguments, items, waits, runs, and where each operand lies.
+
+It is a bundle's program.json, and all that whoever runs the program has to know beside its PTX and its weights.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from math import prod
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kernels.listing import Claim, Listing, Place, Wait
+from kernels.errors import KernelsError
+from kernels.listing import Argument, Claim, Listing, Place, Wait
+from kernels.ptx.tasks.threads import THREADS
+from kernels.target import Target
 
 Words = npt.NDArray[np.int32]
+Workers = npt.NDArray[np.int32]  # of the blocks of a run
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The words of a program (see `kernels.ptx.program`), and the places that `pointers` becomes."""
+class NoDescription(KernelsError):
+    """A text that describes no program of tasks."""
 
-    items: Words  # [item, 8]
-    waits: Words  # [wait, 2]
-    runs: Words  # [run, 3]: the task, its first place, its blocks
-    places: tuple[Place, ...]
+
+class TaskArgument(msgspec.Struct, frozen=True):
+    """An input or output: dense, row-major; `dtype` is NumPy's name of what a caller gives."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The size of its data."""
+        return np.dtype(self.dtype).itemsize * prod(self.shape)
+
+
+class TaskTables(msgspec.Struct, frozen=True):
+    """The words that kernels read, one after the other (see `kernels.ptx.program`)."""
+
+    items: tuple[int, ...]  # eight words each
+    waits: tuple[int, ...]  # two words each
+    runs: tuple[int, ...]  # three words each: the task, its first place, its blocks
+    lists: tuple[int, ...]  # of a pinned program: where each worker's items begin
+    pinned: tuple[int, ...]  # eight words each: the items by worker
+
+
+class TaskDescription(msgspec.Struct, frozen=True):
+    """A program of tasks."""
+
+    name: str
+    processor: str
+    capability: tuple[int, int]
+    threads: int  # of a block
+    shared: int  # bytes of shared memory of a block
+    arena: int  # bytes
+    inputs: tuple[TaskArgument, ...]
+    outputs: tuple[TaskArgument, ...]
+    kernels: tuple[str, ...]
+    order: tuple[int, ...]  # of the runs, as they are claimed
+    tables: TaskTables
+    places: tuple[tuple[str, int, int], ...]  # of operands: space, argument, bytes from its start
+    schema: str = "graphopt.tasks/1"
 
     @classmethod
-    def of(cls, listing: Listing) -> Tables:
-        """The tables of a listing for several workers: an item for each block of a run, in the order of the claims."""
-        assert listing.ticketed is not None, "a program of tasks is for several workers"
+    def of(
+        cls, listing: Listing, target: Target, workers: Sequence[Workers] = (), worker_count: int = 0
+    ) -> TaskDescription:
+        """A listing for several workers: an item for each block of a run, in the order of the claims.
+
+        `workers` are those of pinned blocks, by run; none: by turns, on `worker_count` of them.
+        """
+        ticketed = listing.ticketed
+        assert ticketed is not None, "a program of tasks is for several workers"
         numbers = {kernel.name: number for number, kernel in enumerate(listing.kernels)}
         runs, places = list[tuple[int, ...]](), list[Place]()
-        for run in listing.ticketed.runs:
+        for run in ticketed.runs:
             number = numbers[run.kernel]
             runs.append((number, len(places), listing.kernels[number].blocks))
             places += run.operands
         items, waits = list[tuple[int, ...]](), list[tuple[int, ...]]()
         begin = 0
-        for step in listing.ticketed.steps:
+        for step in ticketed.steps:
             if isinstance(step, Wait):
                 if runs[step.run][2]:
                     waits.append((step.run, runs[step.run][2]))
@@ -43,24 +92,78 @@ class Tables:
             task, first, blocks = runs[step.run]
             items += [(step.run, block, task, first, begin, len(waits), 0, 0) for block in range(blocks)]
             begin = len(waits)
-        return cls(_words(items, 8), _words(waits, 2), _words(runs, 3), tuple(places))
+        given = list(workers) or by_turns([blocks for _, _, blocks in runs], max(1, worker_count))
+        lists, pinned = _by_worker(items, given, worker_count)
+        return cls(
+            listing.name, target.cpu, _capability(target), THREADS,
+            max((kernel.scratch_bytes for kernel in listing.kernels), default=0), ticketed.arena_bytes,
+            tuple(map(_argument, listing.inputs)), tuple(map(_argument, listing.outputs)), tuple(numbers),
+            tuple(run for run, _ in ticketed.waits),
+            TaskTables(_flat(items), _flat(waits), _flat(runs), tuple(lists), _flat(pinned)),
+            tuple((one.space, one.argument, one.offset) for one in places),
+        )  # fmt: skip
 
-    def pinned(self, workers: Sequence[npt.NDArray[np.int32]], count: int) -> tuple[Words, Words]:
-        """Where each worker's items begin, and the items by worker; `workers` by run: of each of its blocks.
+    @classmethod
+    def read(cls, data: bytes) -> TaskDescription:
+        """The description that a bundle has; raises NoDescription."""
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise NoDescription(f"this describes no program of tasks: {error}.") from error
 
-        The items of a worker are in the order of the claims, and each has all waits of its run: what others of the run
-        have waited for before is no word to a worker.
-        """
-        mine = np.array([workers[run][block] for run, block in self.items[:, :2]], np.int32)
-        order = np.argsort(mine, kind="stable")
-        begins = np.searchsorted(mine[order], np.arange(count + 1)).astype(np.int32)
-        return begins, self.items[order]
+    def written(self) -> bytes:
+        """As a bundle has it."""
+        return msgspec.json.encode(self)
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return len(self.tables.items) // 8
+
+    @property
+    def workers(self) -> int:
+        """Blocks of the pinned program."""
+        return max(0, len(self.tables.lists) - 1)
+
+    def run(self, number: int) -> tuple[int, int, int]:
+        """A run: the number of its task, its first place, its blocks."""
+        task, first, blocks = self.tables.runs[3 * number : 3 * number + 3]
+        return task, first, blocks
 
     def pointers(self, bases: Mapping[tuple[str, int], int]) -> npt.NDArray[np.uint64]:
         """The address of each operand, given where each space (and argument) begins."""
-        found = [bases[place.space, place.argument] + place.offset for place in self.places]
-        return np.array(found or [0], np.uint64)
+        return np.array([bases[space, argument] + offset for space, argument, offset in self.places] or [0], np.uint64)
 
 
-def _words(rows: list[tuple[int, ...]], width: int) -> Words:
-    return np.array(rows, np.int32).reshape(-1, width) if rows else np.zeros((0, width), np.int32)
+def by_turns(blocks: Sequence[int], workers: int) -> list[Workers]:
+    """The worker of each block by run: one after the other."""
+    return [(np.arange(count, dtype=np.int32) + run) % workers for run, count in enumerate(blocks)]
+
+
+def _by_worker(
+    items: Sequence[tuple[int, ...]], workers: Sequence[Workers], count: int
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Where each worker's items begin, and the items by worker, those of one in the order of the claims.
+
+    Each item has all waits of its run: what others of the run have waited for is no word to a worker.
+    """
+    lists: list[list[tuple[int, ...]]] = [[] for _ in range(count)]
+    for item in items if count else ():
+        lists[int(workers[item[0]][item[1]])].append(item)
+    begins = [0]
+    for some in lists:
+        begins.append(begins[-1] + len(some))
+    return begins if count else [], [item for some in lists for item in some]
+
+
+def _argument(one: Argument) -> TaskArgument:
+    return TaskArgument(one.name, np.dtype(one.dtype.numpy).name, one.shape)
+
+
+def _capability(target: Target) -> tuple[int, int]:
+    major, _, minor = target.capability.partition(".")
+    return int(major), int(minor)
+
+
+def _flat(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(word for row in rows for word in row)

@@ -133,13 +133,15 @@ def estimate(product: BitsProduct, candidate: GemmCandidate, target: Target) -> 
 
 def build(product: BitsProduct, candidate: GemmCandidate, target: Target, name: str = "bits") -> Kernel:
     """The kernel: operands "a", "b", "scales", "zeros" where they are not in the middle, the epilogue's, "c"."""
-    return _BitsBuilder(product, candidate, target, name).kernel()
+    return BitsBuilder(product, candidate, target, name).kernel()
 
 
 BITS_PRODUCT = Template("bits", BitsProduct, candidates, build, estimate)
 
 
-class _BitsBuilder(GemmBuilder):
+class BitsBuilder(GemmBuilder):
+    """Writes a product whose panels are widened; one of a single row says otherwise (`bits_row.py`)."""
+
     def __init__(self, product: BitsProduct, candidate: GemmCandidate, target: Target, name: str) -> None:
         super().__init__(product.gemm, candidate, target, name)
         self.product, self.b_type, self.widens = product, DType.U8, True

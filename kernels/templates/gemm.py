@@ -221,14 +221,14 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             return
         matrix, row_block, column_block = unravel(f, block, (gemm.matrices, self.row_blocks, self.column_blocks))
         at = dict(zip(gemm.batch_variables, unravel(f, matrix, gemm.batch), strict=True))
-        a = self._matrix(f, pointers["a"], gemm.place_a, at, types.scalar(_DTYPES[gemm.arithmetic][0]))
+        a = self._place_of_a(f, pointers["a"], at)
         c = self._matrix(f, pointers["c"], gemm.place_c, at, types.scalar(self.epilogue.dtype))
         b = self._place_of_b(f, pointers["b"], at, matrix)
         rows: tuple[Amount, Amount] = (0, 1)
         if self.least_tiles != 1:
             rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
         panels = stretch_of(f, column_block, self.candidate.panel_stretch, pieces(self.column_groups))
-
+        a = self._ready(f, a, scratch, rows)
         place = BlockPlace(pointers, at, a, b, c, scratch, f.at(scratch, self._panel_bytes(), "i8"), rows)
 
         def panel(group: Group, vector: Value) -> None:
@@ -239,6 +239,13 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             self._part(f, place, group, column, f.integer(last), True)
 
         each_piece(f, self.column_groups, *panels, panel)
+
+    def _place_of_a(self, f: Function, base: Value, at: dict[Variable, Value]) -> Value:
+        return self._matrix(f, base, self.problem.place_a, at, types.scalar(_DTYPES[self.problem.arithmetic][0]))
+
+    def _ready(self, f: Function, a: Value, scratch: Value, rows: tuple[Amount, Amount]) -> Value:
+        """Where A lies once a block may read it: here where it is."""
+        return a
 
     def _clear(self, f: Function, place: BlockPlace, panel: Group) -> None:
         """Zeros where the sums of a block's rows wait."""

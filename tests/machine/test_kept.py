@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from graphopt.flows import machine as flow
 from graphopt.flows.machine import check_machine, compared
 from graphopt.machine import disk, kept
 from graphopt.machine.record import MachineRecord
+from kernels.target import x86_64_v4
 from tests.machine.records import BETWEEN_CORES, KEY, record
 
 OWN = kept.own_key()
@@ -65,6 +67,20 @@ def test_a_kept_record_that_is_damaged_is_measured_again(folder: Path, measured:
         graphopt.machine(place)
     with pytest.raises(OptionError, match="a file is read, not measured"):
         graphopt.machine(place, again=True)
+
+
+@pytest.mark.parametrize("entry", ["tile_products", "dot_products"])
+def test_a_record_of_a_version_that_knew_fewer_instructions_is_made_again(
+    entry: str, folder: Path, measured: list[MachineRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = x86_64_v4()
+    folder.mkdir()
+    kept.keep(record(entry, key=OWN), folder)
+    monkeypatch.setattr(flow, "host", lambda: plain)  # which has neither
+    assert graphopt.machine().value(entry) is None and len(measured) == 3
+    more = ("+avx512bf16", "+amx-bf16", "+amx-tile")
+    monkeypatch.setattr(flow, "host", lambda: replace(plain, features=(*plain.features, *more)))
+    assert graphopt.machine().value(entry) is not None and len(measured) == 2
 
 
 def test_a_record_of_one_core_is_not_kept_to_by_several(

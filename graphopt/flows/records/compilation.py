@@ -43,4 +43,5 @@ class CompileRecord(msgspec.Struct, frozen=True):
     errors: dict[str, float] = {}  # of each output in a narrower precision, in shares of its largest element
     rounded_regions: int = 0
     roundable_regions: int = 0  # with those that stay in float32, as the tolerance wants it
+    gpu_workers: int = 0  # blocks of a pinned program of a GPU; 0: a program of a processor
     schema: str = "graphopt.compile/1"

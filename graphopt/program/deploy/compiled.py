@@ -11,12 +11,14 @@ import numpy as np
 from graphopt.check.verification import Verification
 from graphopt.errors import BundleError, OptionError, VerificationError
 from graphopt.program.deploy.bundle import write_bundle, write_several, write_streamed
+from graphopt.program.deploy.cuda.bundle import TaskProgram, write_cuda
 from graphopt.program.deploy.custom.operators import Operators
 from graphopt.program.deploy.hybrid import Hybrid, without_kernels
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.deploy.web.files import write_web
+from graphopt.program.gpu import LinkedTasks
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from graphopt.program.storing import stored
@@ -261,6 +263,11 @@ class Compiled:
                 folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
                 digest=self.digest,
             )  # fmt: skip
+            return
+        if isinstance(linked, LinkedTasks):
+            nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
+            made = TaskProgram.of(linked, self.target)
+            write_cuda(folder, made, buffers=buffers, nodes=nodes, uses=uses, digest=self.digest)
             return
         if linked.streamed is not None:
             nodes = [region.nodes for region in self.lowered.regions]

@@ -15,6 +15,7 @@ from graphopt.program.regions.products import widened
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
 from kernels.templates.bits import BITS_PRODUCT, BitsProduct
+from kernels.templates.bits_row import BITS_ROW
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Buffer, Cast, Expression
 
@@ -44,7 +45,7 @@ def lower_bits(scope: Scope, node: ir.Node) -> None:
         sums = sums + (added if added.dtype is DType.F32 else Cast(DType.F32, added))
     value = sums if kind is DType.F32 else Cast(kind, sums)
     product = BitsProduct(rows, columns, depth, product.bits, product.block, product.zeros, Epilogue(value))
-    kernel = scope.kernel(BITS_PRODUCT, product)
+    kernel = scope.kernel(BITS_ROW if rows == 1 else BITS_PRODUCT, product)
     numbers = {"b": codes, "scales": np.asarray(scales, np.float32)}
     if zeros is not None:
         numbers["zeros"] = zeros if product.zeros == "codes" else np.asarray(zeros, np.float32)

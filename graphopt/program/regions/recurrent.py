@@ -17,7 +17,7 @@ from graphopt.program.regions.recurrent_steps import lower_steps
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
-from kernels.ptx.tasks.recurrent import Step
+from kernels.ptx.tasks.recurrent import RecurrentStep
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.recurrent.build import RECURRENT
@@ -68,7 +68,7 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
         output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
         if output is not None and is_used(output):
             buffers[name] = scope.result(output).buffer
-    steps_of_layer = Step.phases(layer) if scope.target.is_gpu else ()
+    steps_of_layer = RecurrentStep.phases(layer) if scope.target.is_gpu else ()
     if steps_of_layer:
         lower_steps(scope, node, layer, steps_of_layer, r[0], buffers)
     else:

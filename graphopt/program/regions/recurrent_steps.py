@@ -18,14 +18,14 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel
-from kernels.ptx.tasks.recurrent import STEP, Step
+from kernels.ptx.tasks.recurrent import STEP, RecurrentStep
 from kernels.templates.recurrent.problem import Recurrent
 
 _BYTES = DType.F32.bytes
 
 
 def lower_steps(
-    scope: Scope, node: ir.Node, layer: Recurrent, steps: Sequence[Step], r: npt.NDArray[np.generic],
+    scope: Scope, node: ir.Node, layer: Recurrent, steps: Sequence[RecurrentStep], r: npt.NDArray[np.generic],
     buffers: Mapping[str, Buffer],
 ) -> None:  # fmt: skip
     """The regions of all steps. `buffers` are those of operands but R; results that nobody uses have none."""
@@ -38,7 +38,7 @@ class _Direction:
     scope: Scope
     node: ir.Node
     layer: Recurrent
-    steps: Sequence[Step]
+    steps: Sequence[RecurrentStep]
     r: npt.NDArray[np.generic]
     buffers: Mapping[str, Buffer]
     number: int

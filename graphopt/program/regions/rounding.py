@@ -1,4 +1,7 @@
-"""Templates for products and convolutions that may be rounded: on matrix units where that is estimated to be faster."""
+"""Templates for products and convolutions that may be rounded, where that is estimated to be faster.
+
+Products run on matrix units or on dot products of pairs, convolutions on matrix units alone.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ import onnx_ir as ir
 from graphopt.program.regions.region import Origin
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
-from kernels.templates import gemm_choice
+from kernels.target import Target
 from kernels.templates.convolution import ways
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
+from kernels.templates.dots import product_choice as dots
+from kernels.templates.dots.product import DOT_PRODUCT
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.template import Template
 from kernels.templates.units import image_choice, product_choice
@@ -24,13 +29,20 @@ from kernels.templates.units.product import UNIT_PRODUCT
 def product_template(scope: Scope, node: ir.Node, problem: Gemm) -> tuple[Template[Gemm, Any], Gemm]:
     """The template for a product, and the problem, whose numbers are rounded where they may be and it is faster."""
     rounded, target = replace(problem, arithmetic="rounded", b_dtype=DType.F32), scope.target
-    allowed = problem.arithmetic == "f32" and scope.precision.rounds(Origin.of(node).name)
-    if not allowed or not product_choice.serves(rounded, target):
+    if problem.arithmetic != "f32" or not scope.precision.rounds(Origin.of(node).name):
         return GEMM, problem
-    on_units, wide = UNIT_PRODUCT.candidates(rounded, target)[0], GEMM.candidates(problem, target)[0]
-    if product_choice.estimate(rounded, on_units, target) < gemm_choice.estimate(problem, wide, target):
-        return UNIT_PRODUCT, rounded
-    return GEMM, problem
+    ways: list[tuple[Template[Gemm, Any], Gemm]] = [(GEMM, problem)]
+    if product_choice.serves(rounded, target):
+        ways.append((UNIT_PRODUCT, rounded))
+    if dots.are_faster(target) and dots.serves(rounded, target):
+        ways.append((DOT_PRODUCT, rounded))
+    return min(ways, key=lambda way: _time(way[0], way[1], target))
+
+
+def _time(template: Template[Gemm, Any], problem: Gemm, target: Target) -> float:
+    """Nanoseconds of the likely best kernel, by estimate."""
+    assert template.estimate is not None, "products have one"
+    return template.estimate(problem, template.candidates(problem, target)[0], target)
 
 
 def convolution_template(scope: Scope, node: ir.Node, problem: Convolution) -> Template[Convolution, Any]:

@@ -27,7 +27,7 @@ from kernels.ptx.machine.grammar import (
 from kernels.ptx.machine.reading import BYTES
 
 Family = Callable[["Encoder", PtxInstruction], None]
-_Part = tuple[int, int]  # of a parameter: offset and bytes
+_LoadPart = tuple[int, int]  # of a parameter: offset and bytes
 
 
 def encode(module: PtxModule, kernel: str, addresses: Mapping[str, int], families: Mapping[str, Family]) -> Code:
@@ -129,8 +129,9 @@ class Encoder:
                     jumps.append((self.row(n.BRA), [_target(item)]))
                 elif item.name == "brx":
                     index, table = item.operands[0], item.operands[1]
-                    row = self.row(n.BRX, A=self.source(index, 32))
-                    jumps.append((row, list(tables[table.name if isinstance(table, Symbol) else ""])))
+                    names = tables[table.name if isinstance(table, Symbol) else ""]
+                    self.row(n.BRX, A=self.source(index, 32), X=len(names))
+                    jumps += [(self.row(n.BRA), [name]) for name in names]  # it goes on at one of these rows
                 elif item.name in ("ret", "exit") and (function.entry or item.name == "ret"):
                     jumps.append((self.row(n.BRA), [None]))
                 elif item.name == "exit":
@@ -166,15 +167,11 @@ class Encoder:
         for row in range(begin, last + 1):
             guarded = self._rows[row][n.GUARD] >= 0
             if row in targets:
-                more = [row + 1] if guarded and self._rows[row][n.OP] == n.BRA else []
+                more = [row + 1] if guarded else []
                 following.append(sorted({*targets[row], *more}))
-                if self._rows[row][n.OP] == n.BRA:
-                    self._rows[row][n.X] = targets[row][0]
-                else:
-                    if len(targets[row]) > n.COLUMNS - n.SLOTS:
-                        raise NotPtx(f"{self.function.name} has a branch with {len(targets[row])} targets.")
-                    self._rows[row][n.X] = len(targets[row])
-                    self._rows[row][n.SLOTS : n.SLOTS + len(targets[row])] = targets[row]
+                self._rows[row][n.X] = targets[row][0]
+            elif self._rows[row][n.OP] == n.BRX:
+                following.append(list(range(row + 1, row + 1 + self._rows[row][n.X] + guarded)))
             elif row == last or (self._rows[row][n.OP] == n.TRAP and not guarded):
                 following.append([])
             else:
@@ -212,7 +209,7 @@ class Encoder:
                         D_BITS=8 * part[1],
                     )  # fmt: skip
 
-    def _moved(self, target: int, part: _Part, holder: tuple[str, str], written: Sequence[_Part]) -> None:
+    def _moved(self, target: int, part: _LoadPart, holder: tuple[str, str], written: Sequence[_LoadPart]) -> None:
         """A part of a parameter from where it was written, perhaps as a part of a longer one."""
         offset, size = part
         for begin, length in sorted(written, key=lambda one: one != part):
@@ -342,9 +339,9 @@ def _around(function: PtxFunction, call: PtxInstruction) -> tuple[list[PtxInstru
     return items[max(one for one in calls if one < at) + 1 : at], items[at + 1 : min(one for one in calls if one > at)]
 
 
-def _parts(items: Iterable[object], name: str) -> dict[str, list[_Part]]:
+def _parts(items: Iterable[object], name: str) -> dict[str, list[_LoadPart]]:
     """Of each parameter and result the offsets and bytes that instructions read (ld) or write (st)."""
-    found: dict[str, set[_Part]] = {}
+    found: dict[str, set[_LoadPart]] = {}
     for item in items:
         if isinstance(item, PtxInstruction) and item.name == name and "param" in item.modifiers:
             address, value = item.operands if name == "st" else reversed(item.operands)

@@ -35,7 +35,7 @@ DIVERGENT, TRAPPED, APART, TABLE = n.DIVERGENT, n.TRAPPED, n.APART, n.TABLE
 ARRIVE, RED_POPC, RED_AND, RED_OR, WEAK = n.ARRIVE, n.RED_POPC, n.RED_AND, n.RED_OR, n.WEAK
 _OP, _GUARD, _NEGATED, _A, _B, _C, _D, _X, _Y = n.OP, n.GUARD, n.NEGATED, n.A, n.B, n.C, n.D, n.X, n.Y
 _MEET = n.MEET
-_KIND, _ORDER, _SLOTS, _D_BITS = n.KIND, n.ORDER, n.SLOTS, n.D_BITS
+_KIND, _ORDER, _D_BITS = n.KIND, n.ORDER, n.D_BITS
 STATE, PC, MASK, MEET, BARRIER_OF = s.P_STATE, s.P_PC, s.P_MASK, s.P_MEET, s.P_BARRIER
 FREE_CLOCKS, FREE_NODES = s.FREE_CLOCKS, s.FREE_NODES
 CLOCKS_LEFT, NODES_LEFT = 256, 4096  # more than one instruction takes
@@ -204,7 +204,9 @@ def _course(
             return int(parts[warp, part, STATE] == RUNS)
         else:
             parts[warp, part, PC] = pc + 1
-    elif op == BRX and active:
+    elif op == BRX and not active:
+        parts[warp, part, PC] = pc + 1 + row[_X]
+    elif op == BRX:
         lane = _NONE
         while not active >> lane & 1:
             lane += 1
@@ -217,9 +219,9 @@ def _course(
             if active >> other & 1 and regs[base + row[_A] + other] == regs[base + row[_A] + lane]:
                 same |= 1 << other
         if same == mask:
-            parts[warp, part, PC] = row[_SLOTS + index]
-        else:  # those with another target come here again
-            split(parts, warp, part, same, row[_SLOTS + index], pc if active == mask else pc + 1, row[_MEET])
+            parts[warp, part, PC] = pc + 1 + index
+        else:  # those with another target, or none, come here again
+            split(parts, warp, part, same, pc + 1 + index, pc, row[_MEET])
             return int(parts[warp, part, STATE] == RUNS)
     elif op == CALL:
         for lane in range(32):

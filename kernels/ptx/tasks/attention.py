@@ -35,7 +35,7 @@ def attention(problem: Attention, target: Target, name: str) -> Kernel:
 
     def body(block: Block) -> None:
         if not empty:
-            _Writer(block, plan).write()
+            _AttentionWriter(block, plan).write()
 
     return write_task(
         target, name, problem.operands, 0 if empty else plan.blocks, body, shared=plan.shared, flops=problem.flops,
@@ -43,7 +43,7 @@ def attention(problem: Attention, target: Target, name: str) -> Kernel:
     )  # fmt: skip
 
 
-class _Writer:
+class _AttentionWriter:
     """Writes what a block does."""
 
     def __init__(self, block: Block, plan: Plan) -> None:

@@ -1,7 +1,7 @@
 """Convolutions as products of weights and pixels in tiles; depthwise ones by a thread for each pixel.
 
-The depth of the product is [tap][channel of the group]: where slices hold whole numbers of channels of one tap, what the
-tap decides is worked out once a slice.
+The depth of the product is [tap][channel of the group]: where slices hold whole numbers of channels of one tap, what
+the tap decides is worked out once a slice.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def window_at(
 
 
 def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
-    """Each thread has an output element: neighbours have neighbouring pixels, or channels where these lie side by side."""
+    """Each thread has output elements: neighbours those that lie side by side, pixels or channels."""
     operands = problem.operands(DepthMajor(problem))
     out = problem.output
     by_channels = out.block > 1

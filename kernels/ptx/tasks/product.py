@@ -107,7 +107,7 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
             packing.elements if packing else b_place.elements(problem.depth, problem.columns, problem.batch), packing,
         ),
         *operands_of(problem.epilogue.buffers),
-        Operand("c", "output", problem.epilogue.dtype, problem.place_c.elements(problem.rows, problem.columns, problem.batch)),
+        Operand("c", "output", problem.epilogue.dtype, _elements(problem)),
     )  # fmt: skip
     if not (problem.rows and problem.columns and problem.matrices):
         return write_task(target, name, operands, 0, lambda block: None)
@@ -127,8 +127,9 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
             _moved(block, "a", a, batch, DType.F32), a.row, a.column, problem.rows, problem.depth, DType.F32, exact
         )
         right = _Matrix(
-            _moved(block, "b", b, batch, b_dtype), b.column, b.row, problem.columns, problem.depth, b_dtype, exact, vector
-        )
+            _moved(block, "b", b, batch, b_dtype), b.column, b.row, problem.columns, problem.depth, b_dtype, exact,
+            vector,
+        )  # fmt: skip
 
         def store(rows: Value, columns: Value, sums: Value) -> None:
             store_elements(
@@ -163,9 +164,9 @@ class ProductOutput:
     def __init__(self, problem: Gemm, batch: Sequence[Value]) -> None:
         self._problem = problem
         self._batch = dict(zip(problem.batch_variables, batch, strict=True))
-        c = problem.place_c
+        c, shape = problem.place_c, (*problem.batch, problem.rows, problem.columns)
         self.load = Load(
-            Buffer("c", problem.epilogue.dtype, (*problem.batch, problem.rows, problem.columns), (*c.batch, c.row, 1), c.offset),
+            Buffer("c", problem.epilogue.dtype, shape, (*c.batch, c.row, 1), c.offset),
             tuple(index(one) for one in (*problem.batch_variables, problem.row, problem.column)),
         )  # fmt: skip
 
@@ -203,6 +204,10 @@ def _moved(block: Block, name: str, place: Matrix, batch: Sequence[Value], dtype
     for where, step in zip(batch, place.batch, strict=True):
         total = f.add(total, f.mul(where, step))
     return block.at(block.pointers[name], total, memory_type(dtype))
+
+
+def _elements(problem: Gemm) -> int:
+    return problem.place_c.elements(problem.rows, problem.columns, problem.batch)
 
 
 def _packing(problem: Gemm) -> RowMajor | None:
@@ -251,10 +256,11 @@ def _few_rows(
         def one(k: Value, total: Value) -> Value:
             at = f.add(f.mul(k, b_place.row), f.mul(near, b_place.column))
             weight = widened(f, f.load(kind, block.at(b, at, kind)), b_dtype)
+            first = f.mul(k, problem.place_a.column)
+            places = [block.at(a, f.add(first, row * problem.place_a.row)) for row in range(rows)]
             parts = [
-                f.fma(f.load("float", block.at(a, f.add(f.mul(k, problem.place_a.column), row * problem.place_a.row))), weight, part)
-                for row, part in enumerate(total.split())
-            ]  # fmt: skip
+                f.fma(f.load("float", place), weight, part) for place, part in zip(places, total.split(), strict=True)
+            ]
             return joined(parts)
 
         def turn(first: Value, held: tuple[Value, ...]) -> Sequence[Value]:

@@ -21,7 +21,7 @@ from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.threads import THREADS, Block, write_task
 from kernels.target import Target
-from kernels.templates.recurrent.cell import Cell
+from kernels.templates.recurrent.cell import CellFormulas
 from kernels.templates.recurrent.problem import Recurrent
 from kernels.templates.template import only
 
@@ -33,7 +33,7 @@ _TURN = 8  # of these whose loads are under way together
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecurrentStep:
     """A step of one direction.
 
     Operands: "gates", from those of the step on, of which a row of the batch has `apart` elements; "r" constant
@@ -47,13 +47,13 @@ class Step:
     phase: Phase = "all"
 
     @classmethod
-    def of(cls, layer: Recurrent, phase: Phase = "all") -> Step:
+    def of(cls, layer: Recurrent, phase: Phase = "all") -> RecurrentStep:
         """The step of any direction of a layer."""
         apart = len(layer.directions) * layer.gates * layer.hidden
         return cls(replace(layer, steps=1, directions=("forward",)), apart, phase)
 
     @classmethod
-    def phases(cls, layer: Recurrent) -> tuple[Step, ...]:
+    def phases(cls, layer: Recurrent) -> tuple[RecurrentStep, ...]:
         """The steps that make one of the layer; none where there are lengths, whose rows are at steps of their own."""
         if layer.with_lengths:
             return ()
@@ -90,7 +90,7 @@ class Step:
 class StepPacking:
     """R as [panel of hidden units][depth][gate][unit of the panel], zeros behind the last unit."""
 
-    step: Step
+    step: RecurrentStep
     units: int  # of a panel
 
     @property
@@ -113,8 +113,8 @@ class StepPacking:
         return np.ascontiguousarray(panels.transpose(1, 3, 0, 2)).reshape(-1)
 
 
-def recurrent_step(step: Step, target: Target, name: str) -> Kernel:
-    """The task; its operands are those that `Step` lists, R second."""
+def recurrent_step(step: RecurrentStep, target: Target, name: str) -> Kernel:
+    """The task; its operands are those that `RecurrentStep` lists, R second."""
     layer, gates = step.layer, len(step.gates)
     rows = max(1, min(_ROWS, layer.batch))
     stretches = -(-layer.batch // rows)
@@ -128,7 +128,7 @@ def recurrent_step(step: Step, target: Target, name: str) -> Kernel:
 
     def body(block: Block) -> None:
         if blocks:
-            _Writer(block, step, rows, units, shares).write()
+            _StepWriter(block, step, rows, units, shares).write()
 
     return write_task(
         target, name, operands, blocks, body, shared=4 * rows * columns * (shares + 1),
@@ -146,13 +146,13 @@ def _units(hidden: int, gates: int, stretches: int, target: Target) -> int:
     return units
 
 
-STEP = only("recurrent_step", Step, recurrent_step)
+STEP = only("recurrent_step", RecurrentStep, recurrent_step)
 
 
-class _Writer:
+class _StepWriter:
     """Writes what a block does."""
 
-    def __init__(self, block: Block, step: Step, rows: int, units: int, shares: int) -> None:
+    def __init__(self, block: Block, step: RecurrentStep, rows: int, units: int, shares: int) -> None:
         self.block, self.step, self.layer, self.rows, self.units = block, step, step.layer, rows, units
         self.shares, self.columns, f = shares, len(step.gates) * units, block.f
         counts = (-(-self.layer.batch // rows), -(-self.layer.hidden // units))
@@ -207,7 +207,7 @@ class _Writer:
 
     def _cell(self, read: Mapping[str, Value], products: Mapping[int, Value]) -> dict[str, Value]:
         """The outputs of a unit by their names."""
-        f, cell = self.block.f, Cell(self.layer, 1)
+        f, cell = self.block.f, CellFormulas(self.layer, 1)
 
         def gate(index: int) -> Value:
             return f.add(products[index], read[f"gate {index}"])

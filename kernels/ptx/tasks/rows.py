@@ -254,7 +254,7 @@ def _written(
     )  # fmt: skip
 
 
-# -- reductions ---------------------------------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------------------------
 
 
 def _start(f: Function, op: Op, dtype: DType, last: bool) -> RowValues:
@@ -304,7 +304,7 @@ def _together(f: Function, op: Op, dtype: DType, a: RowValues, b: RowValues, las
 
 
 def _better(f: Function, op: Op, dtype: DType, a: RowValues, b: RowValues, last: bool) -> RowValues:
-    """Of two (value, place) the one that is asked for; a NaN is better than any number, and of equals the first or last."""
+    """Of two (value, place) the one that is asked for: a NaN before any number, of equals the first, or the last."""
     beyond = "gt" if op == "argmax" else "lt"
     if dtype.is_float:
         number = f.compare("ord", a[0], a[0])

@@ -15,7 +15,7 @@ from kernels.ptx.tasks.indexed import indexed
 from kernels.ptx.tasks.pooling import pooling
 from kernels.ptx.tasks.product import product
 from kernels.ptx.tasks.product import tiled as tiled_product
-from kernels.ptx.tasks.recurrent import Step, recurrent_step
+from kernels.ptx.tasks.recurrent import RecurrentStep, recurrent_step
 from kernels.ptx.tasks.resize import resize
 from kernels.ptx.tasks.rows import normalization, reduction, softmax
 from kernels.ptx.tasks.singly import singly
@@ -37,7 +37,7 @@ from kernels.templates.template import Template
 TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
     Attention: attention, Convolution: convolution, Elementwise: elementwise, Gemm: product, Indexed: indexed,
     Normalization: normalization, Pooling: pooling, Reduction: reduction, Resize: resize, Softmax: softmax,
-    Step: recurrent_step,
+    RecurrentStep: recurrent_step,
 }  # fmt: skip
 
 

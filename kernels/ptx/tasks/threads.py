@@ -194,10 +194,7 @@ class Block:
         f = self.f
         warp = f.binary("lshr", self.thread, self.word(5))
         leads = f.compare("eq", f.binary("and", self.thread, self.word(WARP - 1)), self.word(0))
-        bases, offset = [], 0
-        for one in values:
-            bases.append(f.at(self.shared, offset, "i8"))
-            offset += WARPS * 8
+        bases = [f.at(self.shared, WARPS * 8 * number, "i8") for number in range(len(values))]
         self.barrier()
 
         def store() -> None:

@@ -4,8 +4,9 @@
 
 A block has a tile of `rows` x `columns`. All of its threads copy slices of the depth into shared memory, several slices
 ahead of the one that they multiply, so that what a copy waits for is hidden (Ampere's asynchronous copies; older GPUs
-copy by way of registers). Each thread has `tall` x `wide` sums in registers; where a tile has fewer such pieces than the
-block has threads, groups of threads share the depth of a slice, and their sums are added in shared memory at the end.
+copy by way of registers). Each thread has `tall` x `wide` sums in registers; where a tile has fewer such pieces than
+the block has threads, groups of threads share the depth of a slice, and their sums are added in shared memory at the
+end.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from kernels.target import Target
 
 STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
 _PAD = 4  # elements between rows of a slice: they stay aligned for vectors of four
-# Cycles, from tiles of 60 products and convolutions on an H200 (python -m bench.gpu.tiles): of a slice whatever it holds,
-# of a block before and after, of each result of a thread; and what two blocks beside one another take of one's.
+# Cycles, from tiles of 40 products and convolutions on an H200 (python -m bench.gpu.tiles): of a slice whatever it
+# holds, of a block before and after, of each result of a thread; and what two blocks side by side take of one's.
 _LEAST_SLICE, _FIXED_CYCLES, _STORE_CYCLES, _TOGETHER = 300.0, 3000.0, 5.0, 1.7
 _HELD = 0.9  # of the cycles in which shared memory is read, those that multiplying does not hide
 VECTORS, PLAIN, WINDOWS = 3.0, 16.0, 40.0  # instructions of a copy: of four, of one, of one whose place is worked out
 
 
 class TileSource(Protocol):
-    """Where one operand of a tile is read; an element outside the depth is 0, and any beyond the tile's rows is right."""
+    """Where one operand of a tile is read. Outside the depth it is 0; beyond the tile's rows any element is right."""
 
     @property
     def along(self) -> Literal["depth", "outer"]:

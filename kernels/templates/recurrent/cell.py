@@ -30,7 +30,7 @@ class Units:
         return f.add(self.product(index), self.given(index))
 
 
-class Cell:
+class CellFormulas:
     """The formulas of one layer's cell, for vectors of some lanes; `gate` gives the sum of a gate by its number."""
 
     def __init__(self, layer: Recurrent, lanes: int) -> None:
@@ -79,7 +79,7 @@ class CellWriter:
 
     def __init__(self, layer: Recurrent, lanes: int, cell_at: int, reset_at: int) -> None:
         self._layer, self._lanes, self._cell_at, self._reset_at = layer, lanes, cell_at, reset_at
-        self._vector, self._cell = types.vector("float", lanes), Cell(layer, lanes)
+        self._vector, self._cell = types.vector("float", lanes), CellFormulas(layer, lanes)
 
     def step(self, f: Function, here: Units, before: Value, phase: str) -> Value | None:
         """The new state; None when this phase only prepares it."""

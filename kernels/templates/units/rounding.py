@@ -44,13 +44,17 @@ def round_pair(f: Function, low: Value, high: Value) -> Value:
     return f.value(kind, f"call {kind} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({given})")
 
 
-def write_rows(module: Module, depth: int, row_distance: int, steps: int, *, prefix: str) -> str:
+def write_rows(
+    module: Module, depth: int, row_distance: int, steps: int, *, prefix: str, side_by_side: bool = False
+) -> str:
     """Write, once, f(a, tiles, rows): rows of `depth` float32 side by side as tiles, and return its name.
 
     A tile of 16 rows by 32 elements of the depth takes 1 KiB; the `steps` tiles of the same rows follow one another.
-    What fills the last tiles' rows is zero, rows behind the last one are left as they are.
+    Of rows that stay `side_by_side` each takes `steps` lines, one behind the other. What fills the last line that a row
+    needs is zero, rows behind the last one are left as they are.
     """
     name = f"{prefix}_rows_{depth}_{row_distance}"
+    step_bytes = ROW_BYTES if side_by_side else TILE_BYTES
     if module.has(name):
         return name
     f = Function(
@@ -72,18 +76,21 @@ def write_rows(module: Module, depth: int, row_distance: int, steps: int, *, pre
                 halves.append(f.masked_load(kind, address, f.first_lanes(there, LANES)))
             else:
                 halves.append(f.number(kind, 0))
-        f.store(round_pair(f, *halves), f.at(aim, step * TILE_BYTES, "i8"), align=ROW_BYTES)
+        f.store(round_pair(f, *halves), f.at(aim, step * step_bytes, "i8"), align=ROW_BYTES)
 
     whole, rest = divmod(depth, PAIR)
 
     def row(number: Value, _: tuple[Value, ...]) -> None:
         source = f.at(f.parameter("a"), f.mul(number, row_distance))
-        tile, within = f.binary("udiv", number, f.integer(ROWS)), f.binary("urem", number, f.integer(ROWS))
-        place = f.add(f.mul(tile, steps * TILE_BYTES), f.mul(within, ROW_BYTES))
+        if side_by_side:
+            place = f.mul(number, steps * ROW_BYTES)
+        else:
+            tile, within = f.binary("udiv", number, f.integer(ROWS)), f.binary("urem", number, f.integer(ROWS))
+            place = f.add(f.mul(tile, steps * TILE_BYTES), f.mul(within, ROW_BYTES))
         aim = f.at(f.parameter("tiles"), place, "i8")
 
         def turn(step: Value, _: tuple[Value, ...], count: int = TOGETHER) -> None:
-            here = f.at(source, f.mul(step, PAIR)), f.at(aim, f.mul(step, TILE_BYTES), "i8")
+            here = f.at(source, f.mul(step, PAIR)), f.at(aim, f.mul(step, step_bytes), "i8")
             for one in range(count):
                 part(*here, one, PAIR)
 

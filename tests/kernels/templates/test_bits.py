@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.target import Target
+from kernels.templates import bits_row
 from kernels.templates.bits import BITS_PRODUCT, BitsProduct, InvalidBits, build, candidates
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Buffer
@@ -55,6 +56,46 @@ def test_any_width_block_and_zero_point(dims, bits, block, zeros, choice, target
     b = wide.reshape(columns, -1)[:, :depth].T
     bound = (depth + 6) * 2.0**-24 * (np.abs(a) @ np.abs(b) + np.abs(added))
     assert (np.abs(got - (a.astype(np.float64) @ b + added)) <= bound).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    dims=st.tuples(st.integers(1, 200), st.integers(1, 200)), bits=st.sampled_from((2, 4, 8)),
+    block=st.sampled_from((8, 16, 32, 128)), zeros=st.sampled_from(("middle", "codes", "floats")),
+    choice=st.integers(0, 20), target=st.sampled_from(HERE),
+)  # fmt: skip
+def test_one_row_is_multiplied_where_codes_are_widened(dims, bits, block, zeros, choice, target: Target) -> None:
+    columns, depth = dims
+    generator, count = np.random.default_rng(dims), -(-depth // block)
+    codes = generator.integers(0, 1 << bits, (columns, count * block))
+    scales = generator.random((columns, count)).astype(np.float32) + 0.1
+    offsets = np.full((columns, count), 1 << bits - 1)
+    if zeros != "middle":
+        offsets = generator.integers(0, 1 << bits, (columns, count))
+    plain = BitsProduct(1, columns, depth, bits, block, zeros)
+    bias = Buffer("bias", DType.F32, (columns,))[plain.gemm.column]
+    product = BitsProduct(1, columns, depth, bits, block, zeros, Epilogue(ACCUMULATED[()] + bias))
+    found = bits_row.candidates(product, target)
+    kernel = bits_row.build(product, found[choice % len(found)], target)
+    given = {"b": packed(codes, bits), "scales": scales}
+    if zeros != "middle":
+        given["zeros"] = packed(offsets, bits) if zeros == "codes" else offsets.astype(np.float32)
+    arrays = {name: kernel.operand(name).packing.pack(one) for name, one in given.items()}
+    a, added = (generator.standard_normal(size).astype(np.float32) for size in (depth, columns))
+    got = run_guarded(kernel, {"a": a, "bias": added, **arrays})["c"].reshape(columns)
+    each = codes.reshape(columns, count, block)
+    b, most = (
+        ((each + sign * offsets[..., None]) * scales[..., None].astype(np.float64)).reshape(columns, -1)[:, :depth].T
+        for sign in (-1, 1)
+    )
+    # Sums of codes and of their zero points are rounded each by itself.
+    bound = (depth + 8) * 2.0**-24 * (np.abs(a) @ most + np.abs(added))
+    assert (np.abs(got - (a.astype(np.float64) @ b + added)) <= bound).all()
+
+
+def test_more_rows_than_one_are_refused() -> None:
+    with pytest.raises(InvalidBits, match="a product of 2 rows is no product of one row"):
+        bits_row.candidates(BitsProduct(2, 64, 64, 4, 32), HERE[0])
 
 
 def test_weights_take_their_bits() -> None:

@@ -18,7 +18,8 @@ from kernels.templates.template import MANY, SOME, Template
 from tests.kernels.guard import run_guarded
 from tests.kernels.recorded.cases import FAMILIES, Case
 
-VARIANTS = {"EXACT_CONVOLUTION", "COMPUTED_PRODUCT", "COMPUTED_WEIGHTS", "UNIT_CONVOLUTION", "UNIT_PRODUCT"}  # of others, whose names they share
+# Of others, whose names they share.
+VARIANTS = {"EXACT_CONVOLUTION", "COMPUTED_PRODUCT", "COMPUTED_WEIGHTS", "UNIT_CONVOLUTION", "UNIT_PRODUCT"}
 
 
 def all_templates() -> dict[str, Template]:

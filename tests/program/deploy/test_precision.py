@@ -19,6 +19,9 @@ from graphopt.flows.rounded import _chosen, _Region, rounded_regions
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
 from kernels.emit.processor import UNITS
+from kernels.target import host
+from kernels.templates.dots.product_choice import are_faster
+from kernels.units.write import has_unit
 from tests import support
 from tests.kernels.units.test_units import has_units
 
@@ -35,6 +38,11 @@ try:
 except Exception as error:
     print(error)
 """
+
+
+has_pairs = pytest.mark.skipif(
+    has_unit("bf16", host()) or not are_faster(host()), reason="the processor has no faster dot products, or has units"
+)
 
 
 def layers() -> onnx.ModelProto:
@@ -83,6 +91,26 @@ def test_regions_stay_in_float32_as_the_tolerance_wants_it() -> None:
     program = graphopt.compile(layers(), precision="bf16", tolerance=0.9 * least)
     assert program.rounding is not None and program.rounding.wide > 0 < program.rounding.rounded
     assert max(program.rounding.errors.values()) <= 0.9 * least
+
+
+@has_pairs
+def test_products_are_rounded_where_there_are_dot_products_alone() -> None:
+    """And convolutions are not: they stay in float32."""
+    proto = layers()
+    program = graphopt.compile(proto, precision="bf16")
+    assert program.rounding is not None and (program.rounding.rounded, program.rounding.wide) == (2, 0)
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
+    wanted, found = support.session(proto).run(None, {"x": x})[0], program.run(None, {"x": x})[0]
+    assert 1e-4 < np.abs(found - wanted).max() / np.abs(wanted).max() < 1e-2  # numbers of eight bits
+    for threads in (1, 2):
+        again = graphopt.compile(proto, precision="bf16", threads=threads).run(None, {"x": x})
+        assert np.array_equal(again[0], found)
+
+
+@has_pairs
+def test_a_core_whose_dot_products_are_no_faster_is_refused() -> None:
+    with pytest.raises(OptionError, match="no dot products of bf16 that are faster than float32"):
+        graphopt.compile(layers(), precision="bf16", machine="sapphirerapids")
 
 
 def test_groups_of_regions_are_chosen_by_what_their_errors_cost() -> None:

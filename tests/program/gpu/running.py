@@ -17,11 +17,13 @@ from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from kernels.ptx.emulated import EmulatedTasks, RunWay
 from kernels.ptx.machine.launching import ORDERS, Adversary
+from kernels.ptx.tables import TaskDescription
 from kernels.target import Target, cuda
 
 Array = npt.NDArray[Any]
 SM_90 = cuda("sm_90")
 WAYS: tuple[RunWay, ...] = ("ticketed", "pinned", "launches")
+WORKERS = 4  # of pinned programs
 
 
 def compared(
@@ -37,7 +39,8 @@ def compared(
     text = TaskProgram.of(linked, target).text
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, dict(feeds))
-    program = EmulatedTasks(text, linked.listing, linked.weights)
+    description = TaskDescription.of(linked.listing, target, worker_count=WORKERS)
+    program = EmulatedTasks(text, description, linked.weights)
     given = [np.ascontiguousarray(feeds[one.name]) for one in linked.listing.inputs]
     for way in ways:
         for order in orders:

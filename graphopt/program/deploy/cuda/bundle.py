@@ -1,21 +1,41 @@
-"""A bundle for a GPU: the files of a folder, of a program of tasks."""
+"""A bundle for a GPU: the files of a folder, of a program of tasks.
+
+program.ptx     the kernels                      <name>_cuda.py   runs it, over the driver's interface
+weights.bin     as kernels read them             manifest.json    the other files, kernels, buffers
+program.json    its tables and arguments
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 
-import numpy as np
-
+from graphopt.errors import BundleError, SaveError
+from graphopt.files.folder import write_folder
+from graphopt.program.deploy.bundle import replaced_files
+from graphopt.program.deploy.manifest import (
+    MANIFEST,
+    Manifest,
+    PlannedBuffer,
+    Uses,
+    file_of,
+    kernels_of,
+    steps_of,
+    written,
+)
 from graphopt.program.gpu import LinkedTasks
+from graphopt.program.regions.region import Origin
 from graphopt.version import VERSION
-from kernels.listing import Argument, Listing
+from kernels.emit.checksum import checksum
+from kernels.emit.description import describe
+from kernels.emit.layout import layout_of
+from kernels.listing import Listing
 from kernels.ptx.emit import ptx
 from kernels.ptx.program import program_module
-from kernels.ptx.tables import Tables
-from kernels.ptx.tasks.threads import THREADS
+from kernels.ptx.tables import TaskDescription
 from kernels.target import Target
 
 
@@ -37,38 +57,38 @@ class TaskProgram:
         """What the program does."""
         return self.linked.listing
 
+    @property
+    def description(self) -> TaskDescription:
+        """What whoever runs it has to know."""
+        return TaskDescription.of(self.listing, self.target, self.linked.workers, self.linked.worker_count)
+
     def files(self) -> Mapping[str, bytes]:
         """The files of the bundle by their names."""
         runtime = resources.files("graphopt.program.deploy.cuda").joinpath("runtime.py").read_bytes()
         return {
             "program.ptx": self.text.encode(),
             "weights.bin": self.linked.weights.tobytes(),
-            "program.json": json.dumps(self._about()).encode(),
+            "program.json": self.description.written(),
             f"{self.listing.name}_cuda.py": runtime,
         }
 
-    def _about(self) -> dict[str, object]:
-        listing, tables = self.listing, Tables.of(self.listing)
-        assert listing.ticketed is not None, "a program of tasks is for several workers"
-        lists, pinned = tables.pinned(self.linked.workers, self.linked.worker_count)
-        words = {"items": tables.items, "waits": tables.waits, "runs": tables.runs, "lists": lists, "pinned": pinned}
-        digits = self.target.cpu.removeprefix("sm_")
-        return {
-            "name": listing.name,
-            "graphopt": VERSION,
-            "processor": self.target.cpu,
-            "capability": [int(digits[:-1]), int(digits[-1])],
-            "threads": THREADS,
-            "shared": max((kernel.scratch_bytes for kernel in listing.kernels), default=0),
-            "arena": listing.ticketed.arena_bytes,
-            "inputs": [_argument(one) for one in listing.inputs],
-            "outputs": [_argument(one) for one in listing.outputs],
-            "kernels": [kernel.name for kernel in listing.kernels],
-            "order": [run for run, _ in listing.ticketed.waits],
-            "tables": {name: rows.reshape(-1).tolist() for name, rows in words.items()},
-            "places": [[place.space, place.argument, place.offset] for place in tables.places],
-        }
 
-
-def _argument(one: Argument) -> dict[str, object]:
-    return {"name": one.name, "dtype": np.dtype(one.dtype.numpy).name, "shape": list(one.shape)}
+def write_cuda(
+    folder: str | os.PathLike[str], made: TaskProgram, *, buffers: Sequence[PlannedBuffer] = (),
+    nodes: Sequence[Sequence[Origin]] = (), uses: Sequence[Uses] = (), digest: str = "",
+) -> Manifest:  # fmt: skip
+    """Write the folder, as `write_bundle` writes a bundle; `digest` is the model's. Raises BundleError."""
+    path, listing = Path(folder), made.listing
+    replaced = replaced_files(path)
+    files = made.files()
+    program = describe(listing, made.target, layout_of(listing, made.target), (), checksum(made.linked.weights))
+    manifest = Manifest(
+        listing.name, program, steps_of(listing, nodes), tuple(buffers),
+        {name: file_of(content) for name, content in files.items()}, f"graphopt {VERSION}",
+        kernels=kernels_of(listing), uses=tuple(uses), model=digest,
+    )  # fmt: skip
+    try:
+        write_folder(path, {**files, MANIFEST: written(manifest)}, replaced)
+    except SaveError as error:
+        raise BundleError(str(error)) from error
+    return manifest

@@ -204,7 +204,8 @@ class Program:
         self._shared, self._threads = int(about["shared"]), int(about["threads"])
         if self._shared > self.device.shared_memory:
             raise CudaError(
-                f"a block needs {self._shared:,} bytes of shared memory; {self.device.name} has {self.device.shared_memory:,}."
+                f"a block needs {self._shared:,} bytes of shared memory; "
+                f"{self.device.name} has {self.device.shared_memory:,}."
             )
         code = (path / "program.ptx").read_bytes() + b"\0"
         self._module = self.device.load(code)
@@ -220,9 +221,9 @@ class Program:
 
     def _load(self, path: Path) -> None:
         device, about = self.device, self.about
-        words = {name: np.asarray(rows, np.int32) for name, rows in about["tables"].items()}
+        words = {name: np.asarray(rows or [0], np.int32) for name, rows in about["tables"].items()}
         self._runs, self._order = words["runs"].reshape(-1, 3), about["order"]
-        self._count = int(words["items"].size // 8)
+        self._count = len(about["tables"]["items"]) // 8
         self._words = {name: device.allocate(words[name].nbytes) for name in ("items", "waits", "lists", "pinned")}
         for name, pointer in self._words.items():
             device.write(pointer, words[name])
@@ -255,7 +256,8 @@ class Program:
             array = np.asarray(feeds[one["name"]])
             if list(array.shape) != one["shape"] or array.dtype != np.dtype(one["dtype"]):
                 raise ValueError(
-                    f"'{one['name']}' is {one['dtype']} of {one['shape']}; it was given {array.dtype} of {list(array.shape)}."
+                    f"'{one['name']}' is {one['dtype']} of {one['shape']}; "
+                    f"it was given {array.dtype} of {list(array.shape)}."
                 )
             self.device.write(self._bases["input", number], array, self._stream)
         self.start()

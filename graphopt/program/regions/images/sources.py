@@ -23,7 +23,7 @@ from kernels.tensor.expression import Expression, Index, Load, Variable, index
 
 
 def block_of(target: Target) -> int:
-    """Channels of a block: a vector, or two of the narrowest; for a GPU one, as its threads have neighbouring pixels."""
+    """Channels of a block: a vector, or two of the narrowest; on a GPU one, as threads have neighbouring pixels."""
     return 1 if target.is_gpu else max(8, target.lanes())
 
 

@@ -11,10 +11,12 @@ from kernels.listing import Argument, Listing, Place, Run
 from kernels.ptx.emit import ptx
 from kernels.ptx.emulated import EmulatedTasks
 from kernels.ptx.program import program_module
+from kernels.ptx.tables import TaskDescription
 from kernels.target import Target
 from scheduler.chains import Chain
 from tests.kernels.ptx.tasks.running import SM_90, Array, Case, differing
 
+WORKERS = 4  # of pinned programs
 _APART = 256  # bytes between operands
 
 
@@ -22,7 +24,7 @@ class Following:
     """Cases, some of them several times, as runs of one program that need nothing of one another."""
 
     def __init__(self, cases: Sequence[Case], order: Sequence[int], target: Target = SM_90) -> None:
-        self.cases, self.order = cases, order
+        self.cases, self.order, self._target = cases, order, target
         kernels = {case.kernel.name: case.kernel for case in cases}
         held: list[Array] = []
         at = 0
@@ -56,7 +58,8 @@ class Following:
 
     def emulated(self, text: str | None = None) -> EmulatedTasks:
         """The program in the memory of a machine; another text in place of its own."""
-        return EmulatedTasks(self.text if text is None else text, self.listing, self.weights)
+        description = TaskDescription.of(self.listing, self._target, worker_count=WORKERS)
+        return EmulatedTasks(self.text if text is None else text, description, self.weights)
 
     def wrong(self, outputs: Sequence[Array]) -> str:
         """The first run whose results are not as expected; none: ""."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
-from kernels.ptx.tasks.recurrent import Step, recurrent_step
+from kernels.ptx.tasks.recurrent import RecurrentStep, recurrent_step
 from kernels.templates.epilogue import ACCUMULATED
 from kernels.templates.recurrent.problem import Recurrent
 from kernels.tensor.expression import Unary
@@ -39,7 +39,7 @@ def cases(layer: Recurrent, seed: int, name: str, target: Any) -> list[Case]:
     """The step of a layer, or its two phases, each with drawn operands."""
     draw = np.random.default_rng(seed)
     found = []
-    for number, step in enumerate(Step.phases(layer)):
+    for number, step in enumerate(RecurrentStep.phases(layer)):
         kernel = recurrent_step(step, target, f"{name}_{number}")
         given: dict[str, Array] = {
             one.name: draw.standard_normal(one.elements).astype(np.float32)
@@ -53,7 +53,7 @@ def cases(layer: Recurrent, seed: int, name: str, target: Any) -> list[Case]:
     return found
 
 
-def exact(step: Step, given: dict[str, Array]) -> dict[str, Array]:
+def exact(step: RecurrentStep, given: dict[str, Array]) -> dict[str, Array]:
     """By the formulas of ONNX."""
     layer = step.layer
     shape = (layer.batch, layer.hidden)
@@ -99,7 +99,7 @@ def test_other_activations() -> None:
 
 
 def test_rows_of_a_batch_with_lengths_are_at_steps_of_their_own() -> None:
-    assert Step.phases(Recurrent("gru", 5, 2, 8, with_lengths=True)) == ()
+    assert RecurrentStep.phases(Recurrent("gru", 5, 2, 8, with_lengths=True)) == ()
 
 
 def test_each_element_of_r_is_packed_once() -> None:

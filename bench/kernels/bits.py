@@ -1,0 +1,84 @@
+"""Bar 4 of low precision: one row by weights of four bits, beside memory, beside its own rate, beside ONNX Runtime.
+
+Weights have a scale and a zero point for each block of 32, and lie beyond the last cache. Rates count all their bytes.
+The row's own rate is that of a matrix in the second cache, where nothing but widening and multiplying decides.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from onnx import helper
+
+import graphopt
+from bench.bar import Bar, Sheet
+from bench.kernels.timing import Peer, model, pin, ratio, readings
+from bench.peers import OURS
+from bench.script import main
+from graphopt.program.core import with_core
+from kernels.run import Calls, Executable, aligned
+from kernels.target import Target, host
+from kernels.templates.bits import BitsProduct
+from kernels.templates.bits_row import BITS_ROW
+
+ISSUE = 25
+SHAPES = ((4096, 32768), (4096, 11008), (11008, 4096))  # depth, columns
+NEAR = (512, 1024)  # 0.3 MB
+BLOCK = 32
+ROUNDS, QUICK_ROUNDS = 11, 5
+SHARE = 0.85  # of the lesser one of both rates
+
+
+def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, optimizer: str = OURS) -> list[Bar]:
+    """One row for each matrix, one thread."""
+    rounds, machine = QUICK_ROUNDS if quick else ROUNDS, graphopt.machine()
+    memory, target = machine.value("memory_read") or float("nan"), with_core(host(), machine)
+    pin()
+    near = _bytes(*NEAR) / 1e9 / float(np.median(readings({"near": _ours(*NEAR, target)}, rounds)["near"]))
+    rows, least = [], 1.0
+    for depth, columns in SHAPES[: 1 if quick else None]:
+        taken = readings({"ours": _ours(depth, columns, target), "peer": _peer(depth, columns)}, rounds)
+        rate = _bytes(depth, columns) / 1e9 / float(np.median(taken["ours"]))
+        least = min(least, rate / min(memory, near))
+        beside = ratio(taken["peer"], taken["ours"])
+        times = 1e3 * float(np.median(taken["ours"])), beside.median
+        rows.append((f"1x{columns}x{depth}", *times, rate, near, memory, rate / min(memory, near)))
+    titles = ("rows x columns x depth", "ms", "ONNX Runtime / ours", "bytes/ns", "near", "memory", "of the lesser")
+    sheet.table("weights of four bits, one row, one thread", titles, rows)
+    text = "weights of four bits, one row, beside min(memory, widening and multiplying)"
+    return [Bar(ISSUE, 4, text, f">= {SHARE}", f"{least:.2f}", least >= SHARE)]
+
+
+def _bytes(depth: int, columns: int) -> float:
+    """Of codes, scales and zero points, which take a byte here."""
+    return depth * columns * (0.5 + 5 / BLOCK)
+
+
+def _ours(depth: int, columns: int, target: Target) -> Calls:
+    product = BitsProduct(1, columns, depth, 4, BLOCK, "codes")
+    kernel = BITS_ROW.kernel(product, target)
+    arrays = {}
+    for operand in kernel.operands:
+        arrays[operand.name] = aligned(operand.elements, operand.dtype.numpy)
+        arrays[operand.name][:] = 1
+    return Executable([kernel]).calls([(kernel, arrays)])
+
+
+def _peer(depth: int, columns: int) -> Peer:
+    generator, blocks = np.random.default_rng(0), depth // BLOCK
+    node = helper.make_node(
+        "MatMulNBits", ["a", "b", "scales", "zeros"], ["y"], domain="com.microsoft", K=depth, N=columns, bits=4,
+        block_size=BLOCK,
+    )  # fmt: skip
+    constants = {
+        "b": generator.integers(0, 256, (columns, blocks, BLOCK // 2), np.uint8),
+        "scales": generator.random(columns * blocks).astype(np.float32),
+        "zeros": generator.integers(0, 256, columns * -(-blocks // 2), np.uint8),
+    }
+    a = generator.standard_normal((1, depth)).astype(np.float32)
+    return Peer(model([node], {"a": a}, ["y"], constants), {"a": a})
+
+
+if __name__ == "__main__":
+    main(measure)
