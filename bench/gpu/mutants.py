@@ -43,8 +43,7 @@ Attempt = tuple[str, Sequence[Outcome], list[bytes]]  # how it ran, what the mac
 PLACES: tuple[FaultPlace, ...] = ("signal", "wait", "fence", "barrier", "address", "tail")
 VERDICTS: tuple[Verdict, ...] = ("reported", "other result", "never executed", "silent")
 SEEDS = 3  # of an adversary, for programs whose blocks wait for one another
-WAYS: tuple[RunWay, ...] = ("ticketed", "pinned")
-BLOCKS, WORKERS = 3, 2  # that claim items, and of the pinned program
+WAYS: tuple[tuple[RunWay, int], ...] = (("ticketed", 3), ("pinned", 2))  # and how many blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +135,12 @@ def of_model(name: str, proto: ModelProto) -> Subject:
     target, draw = cuda("sm_90"), np.random.default_rng(0)
     linked = link_tasks(lower(ir.from_proto(proto), target), name)
     feeds = [draw.standard_normal(one.shape).astype(np.float32) for one in linked.listing.inputs]
-    description = TaskDescription.of(linked.listing, target, worker_count=WORKERS)
+    description = TaskDescription.of(linked.listing, target, worker_count=dict(WAYS)["pinned"])
 
     def attempts(text: str) -> Iterator[Attempt]:
         program = EmulatedTasks(text, description, linked.weights, MOST)
-        for seed, order, way in product(range(SEEDS), ORDERS, WAYS):
-            ran = program.run(feeds, Adversary(order, seed), blocks=BLOCKS, way=way)
+        for seed, order, (way, blocks) in product(range(SEEDS), ORDERS, WAYS):
+            ran = program.run(feeds, Adversary(order, seed), blocks=blocks, way=way)
             yield f"{way}, {order}, {seed}", ran.outcomes, [one.tobytes() for one in ran.outputs]
 
     return Subject(name, _only(TaskProgram.of(linked, target).text, "ticketed", "pinned"), attempts)
@@ -255,10 +254,12 @@ def main(
 ) -> None:
     """Try the faults, and print what was noticed by place, and what was not."""
     found: dict[FaultPlace, Counter[Verdict]] = {place: Counter() for place in PLACES}
-    begun, programs = time.monotonic(), subjects()
+    begun, left = time.monotonic(), count
+    programs = sorted(subjects(), key=lambda one: len(mutants(one.text)))  # those with few faults leave more to others
     for number, subject in enumerate(programs):
-        begin, end = (count * one // len(programs) for one in (number, number + 1))
-        for mutant in subject.drawn(end - begin, seed):
+        some = subject.drawn(left // (len(programs) - number), seed)
+        left -= len(some)
+        for mutant in some:
             verdict, _ = subject.verdict(mutant)
             found[mutant.place][verdict] += 1
             if verdict == "silent":
