@@ -30,7 +30,7 @@ from graphopt.cli.options import (
 )
 from graphopt.cli.streams import read_source
 from graphopt.cli.tune import seconds_of, tune_option
-from graphopt.flows.compile import compile_record
+from graphopt.flows.compiled_record import compile_record
 from graphopt.model.text import nearest
 from graphopt.program.deploy.bundle import replaced_files
 from graphopt.program.deploy.manifest import read_manifest

@@ -21,7 +21,6 @@ from graphopt.flows.asked import Asked, optimized, planned_target
 from graphopt.flows.comparing import compared, reference_of, way_on
 from graphopt.flows.ranged import of_ranges
 from graphopt.flows.ranges import dims_of_ranges, free_batch, split_ranges
-from graphopt.flows.records.compilation import CompileRecord
 from graphopt.flows.rounded import made_rounded
 from graphopt.flows.several import made_several, ordered, points_of, split_listed
 from graphopt.flows.source import digest_of, read, resize
@@ -35,16 +34,13 @@ from graphopt.model.text import Progress, silent
 from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
-from graphopt.program.deploy.compiled import Compiled, Rounding, type_of
+from graphopt.program.deploy.compiled import Compiled, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_several
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
-from graphopt.program.gpu import LinkedTasks
-from graphopt.program.listing import Linked
 from graphopt.program.make import Family, Form, Program, make, runnable
 from graphopt.program.regions.precision import PrecisionName
 from graphopt.program.regions.scope import Scope
-from kernels.emit.description import Description
 from kernels.emit.program import Points
 from kernels.target import Target, TargetName, named, why_not_here
 from kernels.templates.dots.product_choice import are_faster
@@ -357,56 +353,3 @@ def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Com
         f"the program does not give what ONNX Runtime gives: {verdicts[-1].reason}; nothing was written"
         f"{way_on(verdicts[-1].max_rel)}."
     )
-
-
-def _ram_of(programs: Sequence[Linked]) -> tuple[int | None, int, int, int]:
-    """What a process takes for a program within a budget, how many workers run it, what a run reads and spills."""
-    within = programs[0].streamed
-    if within is None:
-        return None, 0, 0, 0
-    return within.parts.total, within.workers, within.fetched_bytes, within.spilled_bytes
-
-
-def _level(compiled: Compiled) -> str:
-    """What a machine must have to run the program."""
-    on_units = any(one.listing.uses_units for one in compiled.programs)
-    return f"{compiled.target.level} and matrix units (AMX)" if on_units else compiled.target.level
-
-
-def _rounding_of(rounding: Rounding | None) -> tuple[PrecisionName, dict[str, float], int, int]:
-    """The precision, each output's error, regions that are rounded, and those that could be."""
-    if rounding is None:
-        return "float32", {}, 0, 0
-    return "bf16", rounding.errors, rounding.rounded, rounding.rounded + rounding.wide
-
-
-def compile_record(
-    compiled: Compiled,
-    source: str,
-    output: str,
-    machine: MachineRecord | str | None = None,
-    written: Description | None = None,
-) -> CompileRecord:
-    """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written.
-
-    `written` is what its manifest says of the program, where there is one.
-    """
-    programs, verification = compiled.programs, compiled.verification
-    listings, plans = [one.listing for one in programs], [one.plan for one in programs]
-    shared = [one.ticketed.arena_bytes for one in listings if one.ticketed is not None]
-    return CompileRecord(
-        source, output, compiled.target.cpu, _level(compiled), sum(len(one.runs) for one in listings),
-        sum(len(one.kernels) for one in listings),
-        sum(one.weights_bytes for one in listings) if written is None else written.weights_bytes,
-        sum(one.arena_size for one in plans), sum(one.lower_bound for one in plans),
-        max(one.scratch_bytes for one in listings), compiled.seconds, compiled.max_abs, compiled.max_rel,
-        compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
-        verification.tolerance, compiled.model_bytes, sum(shared) if shared else None,
-        machine.key.cpu if isinstance(machine, MachineRecord) else machine, compiled.fallback,
-        0 if written is None else written.made_bytes,
-        tuple(dict.fromkeys(one.target.cpu for one in compiled.sizes)),
-        *_ram_of(programs),
-        1 if written is None else max(1, len(written.points)),
-        *_rounding_of(compiled.rounding),
-        sum(one.worker_count for one in programs if isinstance(one, LinkedTasks)),
-    )  # fmt: skip

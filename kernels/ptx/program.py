@@ -34,7 +34,69 @@ declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32) convergent nounwind
 declare void @llvm.nvvm.nanosleep(i32)
 """
 
-_TICKETED = f"""
+_ITEM = """
+  %place = mul i32 %number, 8
+  %place64 = zext i32 %place to i64
+  %item = getelementptr i32, ptr addrspace(1) %items, i64 %place64
+  %more_at = getelementptr i32, ptr addrspace(1) %item, i64 4
+  %words = load <4 x i32>, ptr addrspace(1) %item, align 16
+  %others = load <4 x i32>, ptr addrspace(1) %more_at, align 16
+  %run = extractelement <4 x i32> %words, i32 0
+  %block = extractelement <4 x i32> %words, i32 1
+  %task = extractelement <4 x i32> %words, i32 2
+  %from = extractelement <4 x i32> %words, i32 3
+  %first = extractelement <4 x i32> %others, i32 0
+  %end = extractelement <4 x i32> %others, i32 1
+"""
+
+# The threads of a block share the waits of an item, and meet behind them; the label is that of the block before.
+_AWAITED = f"""
+  %mine = add i32 %first, %thread
+  br label %more
+more:
+  %at = phi i32 [ %mine, %LABEL ], [ %later, %wait ]
+  %waiting = icmp ult i32 %at, %end
+  br i1 %waiting, label %wait, label %together
+wait:
+  %pair = mul i32 %at, 2
+  %pair64 = zext i32 %pair to i64
+  %wait_at = getelementptr i32, ptr addrspace(1) %waits, i64 %pair64
+  %both = load <2 x i32>, ptr addrspace(1) %wait_at, align 8
+  %counter = extractelement <2 x i32> %both, i32 0
+  %total = extractelement <2 x i32> %both, i32 1
+  %counter64 = zext i32 %counter to i64
+  %counter_at = getelementptr i32, ptr addrspace(1) %counters, i64 %counter64
+  %target = mul i32 %epoch, %total
+  call void @await(ptr addrspace(1) %counter_at, i32 %target, ptr addrspace(1) %errors)
+  %later = add i32 %at, {THREADS}
+  br label %more
+together:
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+"""
+
+# All threads run the task; one of them then says that the block has ended, and goes on at NEXT as the others do.
+_RUN = """
+  %from64 = zext i32 %from to i64
+  %table_at = getelementptr ptr, ptr addrspace(1) %pointers, i64 %from64
+  %table = addrspacecast ptr addrspace(1) %table_at to ptr
+  call void @run_task(i32 %task, ptr %table, i32 %block)
+  br label %ran
+ran:
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+  br i1 %leads, label %publish, label %NEXT
+publish:
+  %run64 = zext i32 %run to i64
+  fence syncscope("device") acq_rel
+  %raised = getelementptr i32, ptr addrspace(1) %counters, i64 %run64
+  %old = atomicrmw add ptr addrspace(1) %raised, i32 1 syncscope("device") monotonic
+  br label %NEXT
+done:
+  ret void
+}
+"""
+
+_TICKETED = (
+    f"""
 define ptx_kernel void @ticketed(ptr addrspace(1) %items, i32 %count, ptr addrspace(1) %waits,
                                  ptr addrspace(1) %pointers, ptr addrspace(1) %counters, ptr addrspace(1) %claimed,
                                  i32 %base, ptr addrspace(1) %errors, i32 %epoch) {_ATTRIBUTES} {{
@@ -57,67 +119,21 @@ shared:
   %number = sub i32 %raw, %base
   %left = icmp ult i32 %number, %count
   br i1 %left, label %decode, label %done
-decode:
-  %place = mul i32 %number, 8
-  %place64 = zext i32 %place to i64
-  %item = getelementptr i32, ptr addrspace(1) %items, i64 %place64
-  %more_at = getelementptr i32, ptr addrspace(1) %item, i64 4
-  %words = load <4 x i32>, ptr addrspace(1) %item, align 16
-  %others = load <4 x i32>, ptr addrspace(1) %more_at, align 16
-  %run = extractelement <4 x i32> %words, i32 0
-  %block = extractelement <4 x i32> %words, i32 1
-  %task = extractelement <4 x i32> %words, i32 2
-  %from = extractelement <4 x i32> %words, i32 3
-  %first = extractelement <4 x i32> %others, i32 0
-  %end = extractelement <4 x i32> %others, i32 1
-  %mine = add i32 %first, %thread
-  br label %more
-more:
-  %at = phi i32 [ %mine, %decode ], [ %later, %wait ]
-  %waiting = icmp ult i32 %at, %end
-  br i1 %waiting, label %wait, label %together
-wait:
-  %pair = mul i32 %at, 2
-  %pair64 = zext i32 %pair to i64
-  %wait_at = getelementptr i32, ptr addrspace(1) %waits, i64 %pair64
-  %both = load <2 x i32>, ptr addrspace(1) %wait_at, align 8
-  %counter = extractelement <2 x i32> %both, i32 0
-  %total = extractelement <2 x i32> %both, i32 1
-  %counter64 = zext i32 %counter to i64
-  %counter_at = getelementptr i32, ptr addrspace(1) %counters, i64 %counter64
-  %target = mul i32 %epoch, %total
-  call void @await(ptr addrspace(1) %counter_at, i32 %target, ptr addrspace(1) %errors)
-  %later = add i32 %at, {THREADS}
-  br label %more
-together:
-  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+decode:"""
+    + _ITEM
+    + _AWAITED.replace("LABEL", "decode")
+    + """
   br i1 %leads, label %claim, label %go
 claim:
   %claimed_next = atomicrmw add ptr addrspace(1) %claimed, i32 1 syncscope("device") monotonic
   br label %go
 go:
-  %following = phi i32 [ 0, %together ], [ %claimed_next, %claim ]
-  %from64 = zext i32 %from to i64
-  %table_at = getelementptr ptr, ptr addrspace(1) %pointers, i64 %from64
-  %table = addrspacecast ptr addrspace(1) %table_at to ptr
-  call void @run_task(i32 %task, ptr %table, i32 %block)
-  br label %ran
-ran:
-  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
-  br i1 %leads, label %publish, label %share
-publish:
-  %run64 = zext i32 %run to i64
-  fence syncscope("device") acq_rel
-  %raised = getelementptr i32, ptr addrspace(1) %counters, i64 %run64
-  %old = atomicrmw add ptr addrspace(1) %raised, i32 1 syncscope("device") monotonic
-  br label %share
-done:
-  ret void
-}}
-"""
+  %following = phi i32 [ 0, %together ], [ %claimed_next, %claim ]"""
+    + _RUN.replace("NEXT", "share")
+)
 
-
-_PINNED = f"""
+_PINNED = (
+    f"""
 define ptx_kernel void @pinned(ptr addrspace(1) %lists, ptr addrspace(1) %items, ptr addrspace(1) %waits,
                                ptr addrspace(1) %pointers, ptr addrspace(1) %counters, ptr addrspace(1) %errors,
                                i32 %epoch) {_ATTRIBUTES} {{
@@ -136,65 +152,18 @@ fetch:
   %left = icmp ult i32 %number, %stop
   br i1 %left, label %decode, label %done
 decode:
-  %following = add i32 %number, 1
-  %place = mul i32 %number, 8
-  %place64 = zext i32 %place to i64
-  %item = getelementptr i32, ptr addrspace(1) %items, i64 %place64
-  %more_at = getelementptr i32, ptr addrspace(1) %item, i64 4
-  %words = load <4 x i32>, ptr addrspace(1) %item, align 16
-  %others = load <4 x i32>, ptr addrspace(1) %more_at, align 16
-  %run = extractelement <4 x i32> %words, i32 0
-  %block = extractelement <4 x i32> %words, i32 1
-  %task = extractelement <4 x i32> %words, i32 2
-  %from = extractelement <4 x i32> %words, i32 3
-  %first = extractelement <4 x i32> %others, i32 0
-  %end = extractelement <4 x i32> %others, i32 1
+  %following = add i32 %number, 1"""
+    + _ITEM
+    + """
   %waits_any = icmp ult i32 %first, %end
   br i1 %waits_any, label %begin_waits, label %go
-begin_waits:
-  %mine = add i32 %first, %thread
-  br label %more
-more:
-  %at = phi i32 [ %mine, %begin_waits ], [ %later, %wait ]
-  %waiting = icmp ult i32 %at, %end
-  br i1 %waiting, label %wait, label %together
-wait:
-  %pair = mul i32 %at, 2
-  %pair64 = zext i32 %pair to i64
-  %wait_at = getelementptr i32, ptr addrspace(1) %waits, i64 %pair64
-  %both = load <2 x i32>, ptr addrspace(1) %wait_at, align 8
-  %counter = extractelement <2 x i32> %both, i32 0
-  %total = extractelement <2 x i32> %both, i32 1
-  %counter64 = zext i32 %counter to i64
-  %counter_at = getelementptr i32, ptr addrspace(1) %counters, i64 %counter64
-  %target = mul i32 %epoch, %total
-  call void @await(ptr addrspace(1) %counter_at, i32 %target, ptr addrspace(1) %errors)
-  %later = add i32 %at, {THREADS}
-  br label %more
-together:
-  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+begin_waits:"""
+    + _AWAITED.replace("LABEL", "begin_waits")
+    + """
   br label %go
-go:
-  %from64 = zext i32 %from to i64
-  %table_at = getelementptr ptr, ptr addrspace(1) %pointers, i64 %from64
-  %table = addrspacecast ptr addrspace(1) %table_at to ptr
-  call void @run_task(i32 %task, ptr %table, i32 %block)
-  br label %ran_all
-ran_all:
-  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
-  br i1 %leads, label %publish, label %ran
-ran:
-  br label %fetch
-publish:
-  %run64 = zext i32 %run to i64
-  fence syncscope("device") acq_rel
-  %raised = getelementptr i32, ptr addrspace(1) %counters, i64 %run64
-  %old = atomicrmw add ptr addrspace(1) %raised, i32 1 syncscope("device") monotonic
-  br label %fetch
-done:
-  ret void
-}}
-"""
+go:"""
+    + _RUN.replace("NEXT", "fetch")
+)
 
 
 def program_module(kernels: Sequence[Kernel], target: Target, *, persistent: bool = True) -> str:
