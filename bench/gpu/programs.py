@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +97,7 @@ def _times(program: Program, rounds: int) -> dict[str, float]:
         "pinned": lambda: program.pinned(stream),
         "ticketed": lambda: program.ticketed(stream),
         "launches": lambda: program.launches(stream),
-        "graph": program.device.captured(stream, lambda: program.launches(stream)),
+        "graph": partial(program.device.captured(stream, lambda: program.launches(stream)), stream),
     }
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
@@ -124,7 +125,7 @@ def regions_of(program: Program, rounds: int = ROUNDS) -> list[tuple[int, float]
             for _ in range(10):
                 program.alone(run, stream)
 
-        graph = program.device.captured(stream, work)
+        graph = partial(program.device.captured(stream, work), stream)
         graph()
         found.append((run, float(np.median([timer.of(graph) for _ in range(rounds // 6)])) / 10))
     return sorted(found, key=lambda one: -one[1])

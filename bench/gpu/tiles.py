@@ -11,6 +11,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def _timed(module: ctypes.c_void_p, made: list[tuple[TaskTile, Kernel]], device:
             for _ in range(LAUNCHES):
                 device.launch(function, kernel.blocks, THREADS, row, shared=kernel.scratch_bytes, stream=stream)
 
-        graph = device.captured(stream, work)
+        graph = partial(device.captured(stream, work), stream)
         graph()
         found[tile] = float(np.median([timer.of(graph) for _ in range(ROUNDS)])) / LAUNCHES
     for place in (*places, table):

@@ -4,13 +4,15 @@
     outputs = program.run(None, {"x": array})       # as ONNX Runtime's session does
     program.run_on_device({"x": pointer}, {"y": pointer}, stream)     # addresses on the device, or DLPack tensors
 
-A program is one launch of persistent blocks, which claim blocks of work in order and wait for one another; `launches`
-runs the same work as one launch for each region. Nothing is allocated after creation.
+A program is one launch of persistent blocks that wait for one another: pinned to lists of their own, or claiming what
+is next. The same work is also a graph of one launch for each region. Which of the three is fastest is measured when a
+program is created, unless `way` says which to take. Nothing is allocated after creation.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,7 @@ _DYNAMIC_SHARED = 8  # CUfunction_attribute: the most bytes of dynamic shared me
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 5, 6  # CUjit_option
 _COOPERATIVE_TOO_LARGE = 720  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
 _CAPTURE_THREAD_LOCAL = 1  # CUstreamCaptureMode
+_CHOOSING = 7  # runs by each way, of which the median counts
 COOPERATIVE_TOO_LARGE = _COOPERATIVE_TOO_LARGE
 
 Array = npt.NDArray[Any]
@@ -155,14 +158,14 @@ class Device:
         """Until everything that was started on a stream has ended."""
         self.call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
-    def captured(self, stream: int, work: Callable[[], None]) -> Callable[[], None]:
-        """What `work` starts on a stream, as a graph: a function that starts all of it."""
+    def captured(self, stream: int, work: Callable[[], None]) -> Callable[[int], None]:
+        """What `work` starts on a stream, as a graph: a function that starts all of it on any stream."""
         graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), _CAPTURE_THREAD_LOCAL)
         work()
         self.call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
         self.call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, ctypes.c_uint64(0))
-        return lambda: self.call("cuGraphLaunch", ready, ctypes.c_void_p(stream))
+        return lambda where: self.call("cuGraphLaunch", ready, ctypes.c_void_p(where))
 
 
 class Timer:
@@ -188,10 +191,14 @@ class Timer:
 class Program:
     """A bundle on a device: its memory, and its kernels.
 
-    Raises CudaError where the device is older than the code, or has less shared memory than a block needs.
+    `way` is "pinned", "ticketed" or "launches"; with None the fastest is taken, by the device's own clock. Raises
+    CudaError where the device is older than the code, has less shared memory than a block needs, or less room than the
+    pinned program's blocks need, and ValueError for another way.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], device: Device | None = None) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], device: Device | None = None, way: str | None = None
+    ) -> None:  # fmt: skip
         path = Path(folder)
         self.about: dict[str, Any] = json.loads((path / "program.json").read_text())
         self.device = device or Device()
@@ -215,9 +222,30 @@ class Program:
         self.blocks = self.device.multiprocessors * max(1, each[0])
         self._workers = len(about["tables"]["lists"]) - 1
         # Pinned blocks wait for one another in any order: all of them have to be resident, which the driver sees to.
-        self.is_pinned = 0 < self._workers <= self.device.multiprocessors * each[1]
+        has_room = 0 < self._workers <= self.device.multiprocessors * each[1]
         self._alone = [self.device.function(self._module, f"launch_{one}", self._shared) for one in about["kernels"]]
         self._load(path)
+        self._ways = {"ticketed": self.ticketed, "launches": self.device.captured(self._stream, self._launch_all)}
+        if has_room:
+            self._ways["pinned"] = self.pinned
+        if way is not None and way not in ("pinned", "ticketed", "launches"):
+            raise ValueError(f"a program runs pinned, ticketed or by launches, not '{way}'.")
+        if way is not None and way not in self._ways:
+            raise CudaError(f"{self._workers:,} blocks are not resident at once on {self.device.name}.")
+        self.way = way or self._fastest()
+
+    def _fastest(self) -> str:
+        """The way that takes the least time of the device, with inputs of zeros."""
+        timer, taken = Timer(self.device, self._stream), dict[str, float]()
+        for name, start in self._ways.items():
+            start(self._stream)
+            found = sorted(timer.of(functools.partial(start, self._stream)) for _ in range(_CHOOSING))
+            taken[name] = found[_CHOOSING // 2]
+        self.check()
+        return min(taken, key=lambda name: taken[name])
+
+    def _launch_all(self) -> None:
+        self.launches(self._stream)
 
     def _load(self, path: Path) -> None:
         device, about = self.device, self.about
@@ -280,11 +308,7 @@ class Program:
 
     def start(self, stream: int | None = None) -> None:
         """Start a run on what lies in the program's memory."""
-        where = self._stream if stream is None else stream
-        if self.is_pinned:
-            self.pinned(where)
-        else:
-            self.ticketed(where)
+        self._ways[self.way](self._stream if stream is None else stream)
 
     def pinned(self, stream: int) -> None:
         """Start a run whose blocks have lists of their own."""
