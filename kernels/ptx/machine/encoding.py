@@ -280,12 +280,14 @@ class Encoder:
         """The slot of a register that is written; -1 for `_`."""
         if isinstance(operand, Symbol) and operand.name == "_":
             return -1
+        operand = self._register(operand)
         self.width(operand)
         assert isinstance(operand, Register)
         return self.slot((self.function.name, operand.name))
 
     def source(self, operand: PtxOperand, bits: int) -> int:
         """The slot of what is read: a register, a special one, a number, the address of a variable."""
+        operand = self._register(operand)
         if isinstance(operand, Immediate):
             return self.constant(operand.bits & ((1 << bits) - 1))
         if isinstance(operand, Symbol):
@@ -299,6 +301,11 @@ class Encoder:
         if operand.name not in self.function.registers:
             raise self.refuse(f"reads {operand.name}, which the machine does not know")
         return self.slot((self.function.name, operand.name))
+
+    def _register(self, operand: PtxOperand) -> PtxOperand:
+        """A register whose name has no percent sign, as LLVM declares them for older processors."""
+        known = isinstance(operand, Symbol) and operand.name in self.function.registers
+        return Register(operand.name) if known and isinstance(operand, Symbol) else operand
 
     def address_of(self, name: str) -> int:
         """Where a variable lies, in its space."""

@@ -93,6 +93,13 @@ def test_calls_that_read_a_part_of_what_is_passed() -> None:
     assert (found[0] == LANE + 700 + 5000).all()
 
 
+def test_registers_without_a_percent_sign() -> None:
+    """As LLVM takes a word of 64 bits apart for processors before sm_90."""
+    body = " mov.b64 %d5, {7, %r0}; { .reg .b32 tmp; mov.b64 {tmp, %r3}, %d5; add.s32 %r3, %r3, tmp; }"
+    outcome, found = run(entry(body + stored("%r3"), 1), [np.zeros(32, np.uint32)])
+    assert not outcome.faults and (found[0] == LANE + 7).all()
+
+
 def test_calls_that_read_what_is_not_passed() -> None:
     takes = ".func takes(.param .b64 value) { .reg .b64 %d<2>; ld.param.b64 %d1, [value]; ret; }\n"
     body = " { .param .b32 param0; st.param.b32 [param0], %r0; call.uni takes, (param0); }"

@@ -112,7 +112,8 @@ def numbers(array: Array) -> Array:
     """Elements as float64; bfloat16 lies in words of 16 bits."""
     if array.dtype == DType.BF16.numpy:
         array = scalars.widen(array, DType.BF16)
-    return array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a NaN that signals becomes a quiet one
+        return array.astype(np.float64)
 
 
 def scale(want: Array) -> float:
