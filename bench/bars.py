@@ -49,6 +49,9 @@ from bench import (
 )
 from bench import kept as results
 from bench.bar import Bar, Sheet, console
+from bench.gpu import assembled as gpu_assembled
+from bench.gpu import simulated as gpu_simulated
+from bench.gpu import whole as gpu_whole
 from bench.gradients import __main__ as gradients
 from bench.gradients import budgets as step_budgets
 from bench.gradients import depth, train
@@ -113,6 +116,9 @@ MEASURES: dict[str, Measure] = {
     "g3": step_budgets.measure,
     "g4": depth.measure,
     "g6": gradient_steps.measure,
+    "x2": gpu_whole.measure,
+    "x3": gpu_assembled.measure,
+    "x5": gpu_simulated.measure,
     "l1": precision.measure,
     "l4": bits.measure,
     "l5": quantize.measure,
