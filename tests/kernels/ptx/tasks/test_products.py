@@ -41,7 +41,7 @@ def products(draw: Any) -> tuple[Gemm, int]:
 
 
 def case(gemm: Gemm, seed: int, name: str, target: Any = SM_90) -> Case:
-    """The depth decides how far sums in another order may lie apart: elements are of size 1."""
+    """Two sums in other orders, each with a rounding of 2^-24 for each step of the depth; elements are of size 1."""
     count = gemm.place_b.elements(gemm.depth, gemm.columns, gemm.batch)
     b = np.random.default_rng(seed).standard_normal(count).astype(np.float32)
     if gemm.b_dtype is DType.F16:
@@ -49,7 +49,7 @@ def case(gemm: Gemm, seed: int, name: str, target: Any = SM_90) -> Case:
     elif gemm.b_dtype is DType.BF16:
         b = (b.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     rounded = 2.0**-10 if gemm.epilogue.dtype is DType.F16 else 0.0
-    return beside(GEMM, gemm, name, seed, 2e-6 + rounded, target, b=b)
+    return beside(GEMM, gemm, name, seed, 2 * (gemm.depth + 2) * 2.0**-24 + rounded, target, b=b)
 
 
 @settings(deadline=None, max_examples=3)
