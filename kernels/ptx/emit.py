@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import llvmlite.binding as llvm
 from kernels.errors import KernelsError
 
 TRIPLE = "nvptx64-nvidia-cuda"
-SECONDS = 120
+SECONDS = 1800  # of a compiler for a whole model, on a busy machine; more is a fault of its
 
 
 class NotEmitted(KernelsError):
@@ -40,9 +41,7 @@ class Assembled:
 
 def ptx(ir: str, processor: str = "sm_90") -> str:
     """PTX of a module for a processor such as sm_90; raises NotEmitted."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kernels.ptx.emit", processor], input=ir, capture_output=True, text=True, timeout=SECONDS
-    )
+    done = _done([sys.executable, "-m", "kernels.ptx.emit", processor], ir)
     if done.returncode:
         raise NotEmitted(f"LLVM makes no PTX for {processor}: {_last(done.stderr)}")
     return done.stdout
@@ -61,13 +60,18 @@ def assemble(text: str, processor: str = "sm_90") -> dict[str, Assembled]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "module.ptx"
         source.write_text(text)
-        done = subprocess.run(
-            [program, "-v", f"-arch={processor}", str(source), "-o", str(Path(folder) / "module.cubin")],
-            capture_output=True, text=True, timeout=SECONDS,
-        )  # fmt: skip
+        done = _done([program, "-v", f"-arch={processor}", str(source), "-o", str(Path(folder) / "module.cubin")])
     if done.returncode:
         raise NotEmitted(f"ptxas refuses the PTX for {processor}: {_last(done.stderr)}")
     return _reported(done.stderr)
+
+
+def _done(command: Sequence[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """A compiler that has ended; raises NotEmitted for one that does not."""
+    try:
+        return subprocess.run(command, input=given, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise NotEmitted(f"{Path(command[0]).name} has not ended after {SECONDS} seconds.") from late
 
 
 def _reported(text: str) -> dict[str, Assembled]:
