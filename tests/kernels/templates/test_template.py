@@ -19,7 +19,10 @@ from tests.kernels.guard import run_guarded
 from tests.kernels.recorded.cases import FAMILIES, Case
 
 # Of others, whose names they share.
-VARIANTS = {"EXACT_CONVOLUTION", "COMPUTED_PRODUCT", "COMPUTED_WEIGHTS", "UNIT_CONVOLUTION", "UNIT_PRODUCT"}
+VARIANTS = {
+    "EXACT_CONVOLUTION", "COMPUTED_PRODUCT", "COMPUTED_WEIGHTS", "UNIT_CONVOLUTION", "UNIT_PRODUCT", "DOT_PRODUCT",
+    "BITS_ROW",
+}  # fmt: skip
 
 
 def all_templates() -> dict[str, Template]:
