@@ -11,6 +11,7 @@ from bench.bar import Bar, Sheet
 from bench.gpu.programs import lowered_for
 from bench.peers import OURS
 from bench.script import main
+from graphopt.errors import GraphoptError
 from graphopt.program.deploy.cuda.bundle import TaskProgram
 from graphopt.program.gpu import link_tasks
 from kernels.errors import KernelsError
@@ -46,7 +47,7 @@ def _rows(sheet: Sheet, name: str, processor: str) -> Sequence[tuple[str | int |
         lowered = lowered_for(name, target)[1]
         linked = link_tasks(lowered, name)
         found = assemble(TaskProgram.of(linked, target).text, processor)
-    except KernelsError as error:
+    except (KernelsError, GraphoptError) as error:
         return [(name, processor, "", "", "", "", "", time.monotonic() - begun, str(error)[:200])]
     kernels = linked.listing.kernels
     singly = sum("single threads" in kernel.candidate for kernel in kernels)
