@@ -70,9 +70,11 @@ def run(
     if machine is not None:
         machine.write_text(_machine_file(gpu, costs))
         print(f"machine file written to {machine}")
-    programs.main(list(MODELS))
+    right = programs.main(list(MODELS))
     if find_spec("torchvision") is not None:
         peers.main()
+    if not right:
+        raise typer.Exit(1)
 
 
 def _device(gpu: Gpu, blocks: int) -> Device:

@@ -9,6 +9,7 @@ import ctypes
 import json
 import sys
 import threading
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from functools import partial
@@ -43,14 +44,14 @@ def _tiled(problem: Convolution | Gemm) -> TiledProduct:
 
 def problems_of(names: list[str], target: Target) -> list[tuple[str, Convolution | Gemm]]:
     """The different products and convolutions of models, and where each is from."""
-    found: dict[Any, str] = {}
+    found: dict[Hashable, tuple[str, Convolution | Gemm]] = {}
     for name in names:
         for _, problem in lowered_for(name, target)[1].problems.values():
             tiled = isinstance(problem, Gemm) and problem.rows > FEW_ROWS
             tiled |= isinstance(problem, Convolution) and problem.depth * problem.width > 1
             if tiled:
-                found.setdefault((_tiled(problem), getattr(problem, "strides", ())), (name, problem))  # type: ignore[arg-type]
-    return list(found.values())  # type: ignore[arg-type]
+                found.setdefault((_tiled(problem), getattr(problem, "strides", ())), (name, problem))
+    return list(found.values())
 
 
 def measured(problem: Convolution | Gemm, target: Target, device: Device) -> dict[TaskTile, float]:

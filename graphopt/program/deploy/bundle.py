@@ -223,3 +223,21 @@ def _is_file(path: Path, known: File) -> bool:
         return not path.is_symlink() and path.stat().st_size == known.bytes and file_of(path.read_bytes()) == known
     except OSError as error:
         raise BundleError(f"'{path}' cannot be read: {error.strerror}.") from error
+
+
+def write_described(
+    path: Path, listing: Listing, program: Description, files: Mapping[str, bytes | memoryview],
+    replaced: Sequence[str],
+    buffers: Sequence[PlannedBuffer], nodes: Sequence[Sequence[Origin]], uses: Sequence[Uses], digest: str,
+) -> Manifest:  # fmt: skip
+    """Write files that are no library, and the manifest of them; raises BundleError."""
+    manifest = Manifest(
+        listing.name, program, steps_of(listing, nodes), tuple(buffers),
+        {name: file_of(content) for name, content in files.items()}, f"graphopt {VERSION}",
+        kernels=kernels_of(listing), uses=tuple(uses), model=digest,
+    )  # fmt: skip
+    try:
+        write_folder(path, {**files, MANIFEST: written(manifest)}, replaced)
+    except SaveError as error:
+        raise BundleError(str(error)) from error
+    return manifest

@@ -22,11 +22,13 @@ from kernels.target import Target
 
 STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
 _PAD = 4  # elements between rows of a slice: they stay aligned for vectors of four
-# Cycles, from tiles of 40 products and convolutions on an H200 (python -m bench.gpu.tiles): of a slice whatever it
-# holds, of a block before and after, of each result of a thread; and what two blocks side by side take of one's.
+# Cycles: of a slice whatever it holds, of a block before and after, of each result of a thread; and what two blocks
+# side by side take of one's. Rounded from a fit to the tiles of 40 products and convolutions on one H200 (python -m
+# bench.gpu.tiles), but for the second, of which that gave 5,930. The fit was judged by the tiles that it was made of.
 _LEAST_SLICE, _FIXED_CYCLES, _STORE_CYCLES, _TOGETHER = 300.0, 3000.0, 5.0, 1.7
 _HELD = 0.9  # of the cycles in which shared memory is read, those that multiplying does not hide
-VECTORS, PLAIN, WINDOWS = 3.0, 16.0, 40.0  # instructions of a copy: of four, of one, of one whose place is worked out
+# Instructions of a copy: of four elements, of one, of one whose place is worked out. The second is a guess.
+VECTORS, PLAIN, WINDOWS = 3.0, 16.0, 40.0
 
 
 class TileSource(Protocol):

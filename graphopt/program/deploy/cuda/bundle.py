@@ -13,22 +13,14 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from graphopt.errors import BundleError, SaveError
-from graphopt.files.folder import write_folder
-from graphopt.program.deploy.bundle import replaced_files
+from graphopt.program.deploy.bundle import replaced_files, write_described
 from graphopt.program.deploy.manifest import (
-    MANIFEST,
     Manifest,
     PlannedBuffer,
     Uses,
-    file_of,
-    kernels_of,
-    steps_of,
-    written,
 )
 from graphopt.program.gpu import LinkedTasks
 from graphopt.program.regions.region import Origin
-from graphopt.version import VERSION
 from kernels.emit.checksum import checksum
 from kernels.emit.description import describe
 from kernels.emit.layout import layout_of
@@ -82,13 +74,4 @@ def write_cuda(
     replaced = replaced_files(path)
     files = made.files()
     program = describe(listing, made.target, layout_of(listing, made.target), (), checksum(made.linked.weights))
-    manifest = Manifest(
-        listing.name, program, steps_of(listing, nodes), tuple(buffers),
-        {name: file_of(content) for name, content in files.items()}, f"graphopt {VERSION}",
-        kernels=kernels_of(listing), uses=tuple(uses), model=digest,
-    )  # fmt: skip
-    try:
-        write_folder(path, {**files, MANIFEST: written(manifest)}, replaced)
-    except SaveError as error:
-        raise BundleError(str(error)) from error
-    return manifest
+    return write_described(path, listing, program, files, replaced, buffers, nodes, uses, digest)

@@ -14,19 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from graphopt.errors import BundleError, SaveError
-from graphopt.files.folder import write_folder
-from graphopt.program.deploy.bundle import replaced_files
+from graphopt.errors import BundleError
+from graphopt.program.deploy.bundle import replaced_files, write_described
 from graphopt.program.deploy.header import filled
 from graphopt.program.deploy.manifest import (
-    MANIFEST,
     Manifest,
     PlannedBuffer,
     Uses,
-    file_of,
-    kernels_of,
-    steps_of,
-    written,
 )
 from graphopt.program.deploy.runtime import Array
 from graphopt.program.regions.region import Origin
@@ -82,16 +76,7 @@ def write_web(
     path = Path(folder)
     replaced = replaced_files(path)
     program, files = web_files(listing, weights, target)
-    manifest = Manifest(
-        listing.name, program, steps_of(listing, nodes), tuple(buffers),
-        {name: file_of(content) for name, content in files.items()}, f"graphopt {VERSION}",
-        kernels=kernels_of(listing), uses=tuple(uses), model=digest,
-    )  # fmt: skip
-    try:
-        write_folder(path, {**files, MANIFEST: written(manifest)}, replaced)
-    except SaveError as error:
-        raise BundleError(str(error)) from error
-    return manifest
+    return write_described(path, listing, program, files, replaced, buffers, nodes, uses, digest)
 
 
 def _description(program: Description, laid: Laid, weights: int) -> str:
