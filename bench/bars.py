@@ -57,7 +57,7 @@ from bench.gradients import budgets as step_budgets
 from bench.gradients import depth, train
 from bench.gradients import steps as gradient_steps
 from bench.kernels import all as kernels
-from bench.kernels import bits
+from bench.kernels import bits, bits_decoder
 from bench.memory import all as memory
 from bench.mutants import sweep as mutants
 from bench.newcomer import __main__ as newcomers
@@ -121,6 +121,7 @@ MEASURES: dict[str, Measure] = {
     "x5": gpu_simulated.measure,
     "l1": precision.measure,
     "l4": bits.measure,
+    "l4t": bits_decoder.measure,
     "l5": quantize.measure,
 }
 

@@ -20,6 +20,7 @@ from graphopt.program.core import with_core
 from kernels.run import Calls, Executable, aligned
 from kernels.target import Target, host
 from kernels.templates.bits import BitsProduct
+from kernels.templates.bits_dots import BITS_DOTS, fits
 from kernels.templates.bits_row import BITS_ROW
 
 ISSUE = 25
@@ -57,7 +58,7 @@ def _bytes(depth: int, columns: int) -> float:
 
 def _ours(depth: int, columns: int, target: Target) -> Calls:
     product = BitsProduct(1, columns, depth, 4, BLOCK, "codes")
-    kernel = BITS_ROW.kernel(product, target)
+    kernel = (BITS_DOTS if fits(product, target) else BITS_ROW).kernel(product, target)
     arrays = {}
     for operand in kernel.operands:
         arrays[operand.name] = aligned(operand.elements, operand.dtype.numpy)

@@ -78,12 +78,16 @@ class BitsProduct:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPacking:
-    """Numbers of columns as panels: [panel][number][column of the panel], zeros where there are no columns."""
+    """Numbers of columns as panels: [panel][number][column of the panel], zeros where there are no columns.
+
+    With several numbers `together`, these lie side by side: [panel][number / together][column of the panel][number].
+    """
 
     product: BitsProduct
     lanes: int
     groups: tuple[Group, ...]
     kind: Literal["codes", "scales", "zeros"]
+    together: int = 1
 
     @property
     def numbers(self) -> int:
@@ -112,7 +116,7 @@ class ColumnPacking:
                 whole = np.zeros((self.numbers, size), given.dtype)
                 some = given[first : first + size].T
                 whole[:, : some.shape[1]] = some
-                parts.append(whole.reshape(-1))
+                parts.append(whole.reshape(-1, self.together, size).transpose(0, 2, 1).reshape(-1))
         return np.concatenate(parts)
 
 
@@ -150,7 +154,7 @@ class BitsBuilder(GemmBuilder):
         return ColumnPacking(self.product, self.lanes, self.column_groups, "codes")
 
     def _beside(self) -> tuple[Operand, ...]:
-        scales, zeros = (replace(self._packing(), kind=kind) for kind in ("scales", "zeros"))
+        scales, zeros = (replace(self._packing(), kind=kind, together=1) for kind in ("scales", "zeros"))
         found = [Operand("scales", "constant", DType.F32, scales.elements, scales)]
         if self.product.zeros != "middle":
             dtype = DType.U8 if self.product.zeros == "codes" else DType.F32

@@ -42,13 +42,15 @@ def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...
 
 def build(product: BitsProduct, candidate: GemmCandidate, target: Target, name: str = "bits") -> Kernel:
     """The kernel: operands as `bits` has them."""
-    return _RowBuilder(product, candidate, target, name).kernel()
+    return RowBuilder(product, candidate, target, name).kernel()
 
 
 BITS_ROW = Template("bits", BitsProduct, candidates, build, estimate, variant="row")
 
 
-class _RowBuilder(BitsBuilder):
+class RowBuilder(BitsBuilder):
+    """Writes a product of one row whose codes are widened to float32; one on dot products is in `bits_dots.py`."""
+
     @property
     def _elements(self) -> int:
         """Of the row with the zeros behind it."""
