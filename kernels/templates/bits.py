@@ -231,5 +231,9 @@ class BitsBuilder(GemmBuilder):
             return f.number(real, float(1 << self.product.bits - 1))
         if self.product.zeros == "floats":
             return f.load(real, f.at(f.parameter("zeros"), place))
+        return f.convert("sitofp", real, self._code(f, place))
+
+    def _code(self, f: Function, place: Value) -> Value:
+        """The zero points of a vector of columns that are codes, as int32."""
         codes = f.load(types.vector("i8", self.lanes), f.at(f.parameter("zeros"), place, "i8"), align=1)
-        return f.convert("sitofp", real, f.convert("zext", types.vector("i32", self.lanes), codes))
+        return f.convert("zext", types.vector("i32", self.lanes), codes)

@@ -1,4 +1,4 @@
-"""One row by a constant B of two or four bits for each element, on dot products of four bytes.
+"""One row by a constant B of a few bits for each element, on dot products of four bytes.
 
 Codes are bytes once they are taken apart, and so are the numbers of the row: of the largest of their block of the
 depth they are multiples of a step, of 23 bits and a sign, whose three digits to the base of 256 are signed bytes.
@@ -6,8 +6,9 @@ depth they are multiples of a step, of 23 bits and a sign, whose three digits to
     sum of a[k] code[k, n]  =  step (65536 sum of high[k] code[k, n] + 256 sum of middle[k] code[k, n]
                                      + sum of low[k] code[k, n])
 
-The three sums are exact, so that what is lost is half a step for each number of the row, and the rounding of few
-float32 operations for each block. A block of work makes the digits of the row anew, so it is as wide as `WIDE`.
+The three sums are exact, and zero points are subtracted from them in integers, so that what is lost is half a step for
+each number of the row, and the rounding of few float32 operations for each block. A block of work makes the digits of
+the row anew, so it is as wide as `WIDE`.
 """
 
 from __future__ import annotations
@@ -38,16 +39,18 @@ TOGETHER = 4  # words of a lane that a turn of the loop multiplies
 
 
 def fits(product: BitsProduct, target: Target) -> bool:
-    """Whether the product is one row of codes below a byte, in blocks of whole vectors, and there are dot products."""
-    if target.is_gpu or product.rows != 1 or product.bits == 8 or PER_WORD[best(target)] != WORD:
+    """Whether the product is one row, in blocks of whole vectors whose sums fit, and there are dot products."""
+    if target.is_gpu or product.rows != 1 or PER_WORD[best(target)] != WORD:
         return False
-    return product.block % lanes_of(product.gemm, target) == 0 and product.block % (WORD * product.each) == 0
+    largest = product.block * ((1 << product.bits) - 1) * MOST / 256  # of a sum of the upper digits
+    vector, word = lanes_of(product.gemm, target), WORD * product.each
+    return largest < 2**31 and product.block % vector == 0 and product.block % word == 0
 
 
 def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...]:
     """Panels of few vectors, each of which has three sums; raises InvalidBits where the product does not fit."""
     if not fits(product, target):
-        raise InvalidBits("it is no row of few bits, or there are no dot products of bytes for its blocks.")
+        raise InvalidBits("it is no row, or there are no dot products of bytes for its blocks.")
     lanes, found, (first, *_) = lanes_of(product.gemm, target), [], of_floats(product.gemm, target)
     for vectors in (5, 4, 3) if target.vector_registers >= 32 else (2, 1):
         panels = pieces(balanced(-(-product.columns // lanes), vectors))
@@ -73,7 +76,11 @@ BITS_DOTS = Template("bits", BitsProduct, candidates, build, estimate, variant="
 
 
 class _DotsBuilder(RowBuilder):
-    """Writes a product of one row whose numbers are digits in scratch: row, block sums, steps, digits."""
+    """Writes a product of one row whose numbers are digits in scratch.
+
+    There lie the row, and for each block its sum, its step, the sums of its upper and of its low digits, then digits.
+    Where all zero points are in the middle, it is a multiple of the last two.
+    """
 
     def _packing(self) -> ColumnPacking:
         return replace(super()._packing(), together=WORD)
@@ -84,10 +91,15 @@ class _DotsBuilder(RowBuilder):
         return self._elements + self.product.blocks
 
     @property
+    def _sums_at(self) -> tuple[int, int]:
+        """Where the sums of each block's upper and low digits are in scratch, in elements."""
+        return self._elements + 2 * self.product.blocks, self._elements + 3 * self.product.blocks
+
+    @property
     def _digits_at(self) -> int:
         """Where the digits are in scratch, in bytes."""
         line = self.target.vector_bytes
-        return -(-4 * (self._elements + 2 * self.product.blocks) // line) * line
+        return -(-4 * (self._elements + 4 * self.product.blocks) // line) * line
 
     def _panel_bytes(self) -> int:
         line = self.target.vector_bytes
@@ -133,21 +145,26 @@ class _DotsBuilder(RowBuilder):
             times = f.splat(f.div(f.number("float", MOST), largest), lanes)
             kept = f.splat(f.select(finite, f.number("i32", -1), f.number("i32", 0)), lanes)
 
-            def some(place: Value, _: tuple[Value, ...]) -> None:
+            def some(place: Value, carried: tuple[Value, ...]) -> list[Value]:
                 at = f.add(first, place)
                 known = f.binary("and", f.load(words, f.at(row, at)), kept)
                 steps = f.mul(f.convert("bitcast", real, known), times)
                 rest = f.convert("fptosi", words, f.intrinsic("llvm.rint", real, steps))
+                upper = f.binary("ashr", f.add(rest, f.number(words, 128)), f.number(words, 8))
+                low = f.sub(rest, f.binary("shl", upper, f.number(words, 8)))
                 for digit in range(DIGITS):
                     byte = f.convert("trunc", small, rest)
                     f.store(
                         f.shuffle(byte, byte, order), f.at(f.at(digits, digit * self._elements, "i8"), at, "i8"),
                         align=1,
                     )  # fmt: skip
-                    if digit < DIGITS - 1:
-                        rest = f.binary("ashr", f.add(rest, f.number(words, 128)), f.number(words, 8))
+                    rest = f.binary("ashr", f.add(rest, f.number(words, 128)), f.number(words, 8))
+                return [f.add(one, other) for one, other in zip(carried, (upper, low), strict=True)]
 
-            f.loop(0, product.block, lanes, some)
+            sums = f.loop(0, product.block, lanes, some, [f.number(words, 0)] * 2)
+            zero = 1 << product.bits - 1 if product.zeros == "middle" else 1
+            for one, at in zip(sums, self._sums_at, strict=True):
+                f.store(f.mul(f.reduce("add", one), zero), f.at(row, f.add(number, at), "i32"), align=4)
 
         f.loop(0, product.blocks, 1, block)
         f.finish()
@@ -180,7 +197,7 @@ class _DotsBuilder(RowBuilder):
                     parts = []
                     for one in packed:
                         moved = f.binary("lshr", one, f.number(words, code * product.bits)) if code else one
-                        parts.append((f.binary("and", moved, mask),))
+                        parts.append((moved if product.bits == 8 else f.binary("and", moved, mask),))
                     at = f.add(f.mul(group, WORD * product.each), code * WORD)
                     for digit in range(DIGITS):
                         address = f.at(f.at(digits, digit * self._elements, "i8"), at, "i8")
@@ -197,17 +214,23 @@ class _DotsBuilder(RowBuilder):
 
             zero = joined([f.number(words, 0)] * vectors)
             low, middle, high = f.loop(0, groups, together, some, [zero] * DIGITS)
-            step = f.splat(f.load("float", f.at(row, f.add(number, self._steps_at))), lanes)
-            total = f.splat(f.load("float", f.at(row, f.add(number, self._elements))), lanes)
+            step, total = (
+                f.splat(f.load("float", f.at(row, f.add(number, at))), lanes)
+                for at in (self._steps_at, self._elements)
+            )
+            both = [f.splat(f.load("i32", f.at(row, f.add(number, at), "i32")), lanes) for at in self._sums_at]
             found = []
             for place, before in enumerate(carried[0].split()):
                 at = f.add(f.mul(number, width), place * lanes)
                 upper = f.add(f.binary("shl", high.split()[place], f.number(words, 8)), middle.split()[place])
-                whole = f.fma(
-                    f.convert("sitofp", real, upper), f.number(real, 256.0),
-                    f.convert("sitofp", real, low.split()[place]),
-                )  # fmt: skip
-                moved = f.fma(whole, step, f.neg(f.mul(self._zero(f, at), total)))
+                sums = [upper, low.split()[place]]
+                if product.zeros != "floats":
+                    zeros = [f.mul(self._code(f, at), one) for one in both] if product.zeros == "codes" else both
+                    sums = [f.sub(one, zero) for one, zero in zip(sums, zeros, strict=True)]
+                first, second = (f.convert("sitofp", real, one) for one in sums)
+                moved = f.mul(f.fma(first, f.number(real, 256.0), second), step)
+                if product.zeros == "floats":
+                    moved = f.sub(moved, f.mul(self._zero(f, at), total))
                 found.append(f.fma(moved, f.load(real, f.at(f.parameter("scales"), at)), before))
             return [joined(found)]
 
