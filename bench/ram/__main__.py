@@ -4,8 +4,8 @@ Each model runs in a host in C, its files dropped from the page cache, with a bu
 without one (or of the least that is possible), on one and two workers, by itself and in a memory control group of that
 size. Beside it, in the same group: ONNX Runtime on the file, by its usual options and by those that take the least, and
 the bundle without a budget, which maps its weights. Times are medians of the runs behind the first. The optimum is that
-of `bench.ram.pipeline` at the bandwidth that was measured between the runs. Needs a quiet machine, a C compiler, and 10
-GB of disk. Files are kept in build/ram.
+of `bench.ram.pipeline` at the bandwidth that was measured right before and after, by turns. Needs a quiet machine, a C
+compiler, and 10 GB of disk. Files are kept in build/ram.
 """
 
 from __future__ import annotations

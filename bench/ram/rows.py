@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.ram.disk import Disk
+from bench.ram.disk import Disk, Way
 from bench.ram.group import group
 from bench.ram.host import Host, Taken, of_bundle, of_runtime
 from bench.ram.networks import PLACE, given
@@ -20,6 +20,7 @@ from models.families.network import Array
 SLACK = 8 * MIB  # bytes that a process may take above its budget, and a group above it
 PIECE = MIB  # bytes of a panel of the optimum
 LIMIT = 120.0  # seconds of one host
+TURNS = 3  # of the program with a budget and the disk: the row is that of the median ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,33 @@ class Model:
                 raise RuntimeError(f"{self.name} does not run without a budget: {before.fault}")
             used = steps(self.name, self.bundle, count, rounds)
             os.sync()
-            bandwidth, way = self._disk.bandwidth(weights)
+            _, way = self._disk.bandwidth(weights)
             for share in shares:
                 os.sync()  # what is still being written takes the disk's time
                 row = self._row(share, count, before)
-                bandwidth = max(bandwidth, self._disk.bandwidth(weights, [way])[0])
-                yield _with_optimum(row, used, bandwidth, beside(self.bundle, count))
+                yield self._by_turns(row, used, way)
+
+    def _by_turns(self, row: Row, used: Sequence[Panel], way: Way) -> Row:
+        """The row with the optimum; of several runs, each between two readings of the disk, that of the median ratio.
+
+        The disk's bandwidth changes from second to second: that of a run is the mean of those before and after it.
+        """
+        weights, others = self._mapped.host.model, beside(self.bundle, row.workers)
+        before = self._disk.bandwidth(weights, [way])[0]
+        if row.alone is None or row.alone.fault:
+            return _with_optimum(row, used, before, others)
+        ours = self._side(with_budget(row.model, row.budget, row.workers)[0], "budget")
+        found: list[Row] = []
+        for _ in range(TURNS):
+            taken = self._taken(ours, row.workers, "budget")
+            after = self._disk.bandwidth(weights, [way])[0]
+            if not taken.fault:
+                one = replace(row, alone=replace(taken, peak=max(taken.peak, row.alone.peak)))
+                found.append(_with_optimum(one, used, (before + after) / 2, others))
+            before = after
+        if len(found) < TURNS:
+            return _with_optimum(row, used, before, others)
+        return sorted(found, key=lambda one: one.ratio or 0.0)[TURNS // 2]
 
     def prepare(self, shares: Sequence[float], workers: Sequence[int]) -> None:
         """Make the bundles of all rows; what is refused is seen again when it is measured."""
