@@ -48,7 +48,7 @@ def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticket
     _write_await(module, layout, ticketed)
     _write_whole(module, ticketed)
     _write_walk(module, listing, ticketed)
-    _write_share(module, layout, ticketed, layout.few - at.SHARED if listing.sizes else None)
+    _write_share(module, listing, layout, ticketed, layout.few - at.SHARED if listing.sizes else None)
 
 
 def counter_bytes(listing: Listing) -> int:
@@ -262,7 +262,9 @@ def _ended(f: Function, done: Value, row: Value, blocks: Value) -> None:
     add(f, f.at(done, row, "i64"), blocks, "release")
 
 
-def _write_share(module: Module, layout: MemoryLayout, ticketed: Ticketed, few: int | None) -> None:
+def _write_share(
+    module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed, few: int | None
+) -> None:  # fmt: skip
     """`few`: where it stands, from the job, whether the sizes of a run leave so little that nobody is woken for it."""
     f = Function(module, "share", (Parameter("job"),))
     job = f.parameter("job")
@@ -277,7 +279,7 @@ def _write_share(module: Module, layout: MemoryLayout, ticketed: Ticketed, few: 
     if few is None:
         together()
     else:
-        alone = f.compare("ne", f.load("i64", f.at(job, few, "i8")), f.integer(0))
-        f.when(alone, lambda: f.line(f"call void @walk(ptr {job.text}, i64 0)"), together)
+        alone, walk = f.compare("ne", f.load("i64", f.at(job, few, "i8")), f.integer(0)), listing.symbol("walk")
+        f.when(alone, lambda: f.line(f"call void @{walk}(ptr {job.text}, i64 0)"), together)
     f.call("await", job, f.integer(len(ticketed.runs)))
     f.finish()

@@ -10,6 +10,8 @@ from kernels.templates.convolution.direct_candidate import Direct, can_be_flat, 
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
+from kernels.templates.convolution.taps import around, skips
+from kernels.templates.convolution.taps import share as needed_share
 from kernels.templates.cost import nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.narrow import CYCLES, NARROW
@@ -96,8 +98,10 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
     groups = vector_groups(problem, target.lanes(), shape.vectors)
     held = WIDENED_HELD if problem.weights_dtype in NARROW else HELD
     total, line = 0.0, LINE * target.vector_bytes / target.core.l2
+    skipping = not flat and skips(problem, rows, columns)
     for tall in rows:
         for wide in columns:
+            taken = needed_share(problem, 1, [tall]) * needed_share(problem, 2, [wide]) if skipping else 1.0
             # Inputs that a tile sees, in lines of a vector: tiles of several rows share some.
             lines = ((tall.size - 1) * problem.strides[1] + problem.reach[1]) * problem.depth / target.lanes()
             lines *= (wide.size - 1) * problem.strides[2] + problem.reach[2]
@@ -111,7 +115,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
                     tall.count
                     * wide.count
                     * group.count
-                    * (CALL + 2 * pixels * group.size + steps * step + line * lines)
+                    * (CALL + 2 * pixels * group.size + taken * (steps * step + line * lines))
                 )
     return total * (1 + SHAPE * (len(rows) * len(columns) * len(groups) - 1))
 
@@ -173,7 +177,9 @@ def _with_blocks(
 
 def _copied(problem: Convolution, shape: Shape, flat: bool, rows: int, depth: int) -> int:
     """Bytes that a block copies into scratch."""
-    return window(problem, rows * (1 if flat else shape.rows), depth).elements * 4
+    height, width = problem.output.size[1:]
+    zeros = None if flat else around(problem, balanced(height, shape.rows), balanced(width, shape.columns))
+    return window(problem, rows * (1 if flat else shape.rows), depth, zeros).elements * 4
 
 
 def _cold(

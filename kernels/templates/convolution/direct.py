@@ -10,7 +10,6 @@ leaves through scratch, too, where it is turned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from kernels.dtype import DType
@@ -20,6 +19,7 @@ from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
+from kernels.templates.convolution.direct_block import BlockAt, DenseGroups
 from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
@@ -27,7 +27,6 @@ from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.stage import window, write_stage
 from kernels.templates.convolution.steps import (
-    Chunks,
     DirectPacking,
     Merged,
     chunks,
@@ -36,6 +35,7 @@ from kernels.templates.convolution.steps import (
     valid_lanes,
     vector_groups,
 )
+from kernels.templates.convolution.taps import around, write_needed
 from kernels.templates.convolution.tile import PixelTile, write_tile
 from kernels.templates.grid import Group, balanced, each_piece, pieces, start_of, stretch_of, unravel
 from kernels.templates.narrow import NARROW, write_widening
@@ -59,6 +59,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         self.rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
         self.row_blocks = -(-pieces(self.rows) // candidate.row_stretch)
         self.row_tiles = candidate.larger or candidate.row_stretch  # of the block that decides what is written
+        self.around = None if candidate.flat else around(problem, self.rows, self.columns)
         self.staged = not problem.has_halo
         self.planar = problem.output.order == "NCHW" and problem.output.channels > 1
         self.through_scratch = candidate.splits > 1 or self.planar
@@ -68,7 +69,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         self.widens = passed and problem.weights_dtype in NARROW
         self.stored = memory_type(problem.weights_dtype)  # a weight
 
-    def _dense(self, some: Merged) -> _Dense:
+    def _dense(self, some: Merged) -> DenseGroups:
         problem, candidate = self.problem, self.candidate
         depth, width = problem.depth * some.together, problem.width * some.together
         channels = split_groups(
@@ -76,11 +77,11 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         )  # fmt: skip
         source = problem.input
         if self.staged:
-            source = window(problem, max(group.size for group in self.rows) * self.row_tiles, depth)
+            source = window(problem, max(group.size for group in self.rows) * self.row_tiles, depth, self.around)
         blocks = -(-pieces(channels) // candidate.channel_stretch)
         dims = (problem.output.batch, problem.output.size[0], some.count, self.row_blocks, blocks)
         steps = chunks(problem, source, depth // candidate.splits)
-        return _Dense(some, depth, width, channels, source, steps, self.packing.steps(some.together), dims)
+        return DenseGroups(some, depth, width, channels, source, steps, self.packing.steps(some.together), dims)
 
     def kernel(self) -> Kernel:
         problem = self.problem
@@ -125,7 +126,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         )
         return None
 
-    def _block(self, f: Function, dense: _Dense, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def _block(self, f: Function, dense: DenseGroups, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         """The tiles of a block, by a function for any stretch of them, which kernels with other blocks share."""
         candidate = self.candidate
         image, plane, group, row_block, channel_block = unravel(f, block, dense.block_dims)
@@ -138,7 +139,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         name = self._write_tiles(dense)
         f.call(name, f.parameter("arguments"), *places, *map(f.integer, (*rows, *channels)), scratch)
 
-    def _write_tiles(self, dense: _Dense) -> str:
+    def _write_tiles(self, dense: DenseGroups) -> str:
         """Write f(arguments, places on dims that are not one, ends of row tiles and of channel tiles, scratch)."""
         table, _, scratch = ENTRY
         several = [one for one, dim in zip(_PLACES, dense.block_dims, strict=False) if dim != 1]
@@ -156,7 +157,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def _tiles(
         self,
         f: Function,
-        dense: _Dense,
+        dense: DenseGroups,
         at: tuple[Value, Value, Value],
         pointers: dict[str, Value],
         scratch: Value,
@@ -168,9 +169,10 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         x = f.at(x, f.mul(group, self._group_distance(problem.input, self.dense[0].depth)))
         first_row = start_of(f, self.rows, rows[0]) if self.staged else f.integer(0)
+        seen = f.mul(first_row, problem.strides[1])
         if self.staged:
             end_row = start_of(f, self.rows, f.integer(rows[1]))
-            x = self._stage(f, dense, x, scratch, plane, first_row, end_row)
+            x, seen = self._stage(f, dense, x, scratch, plane, first_row, end_row)
         else:
             place = [b - p for b, p in zip(problem.input.before, problem.pads, strict=True)]
             start = f.mul(plane, problem.strides[0] * problem.input.plane_stride)
@@ -179,7 +181,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         weights = f.at(pointers[WEIGHTS], distance, self.stored)
         sums = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
         wide = f.at(sums, self._sums_bytes(), "i8") if self.widens else sums
-        tile = _BlockAt(dense, at, pointers, x, weights, wide, sums, first_row, rows[0])
+        tile = BlockAt(dense, at, pointers, x, weights, wide, sums, first_row, rows[0], seen)
         if candidate.splits > 1:
             self._channels_then_splits(f, tile, rows, channels)
         elif candidate.channels_outside:
@@ -200,18 +202,25 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         return channels if layout.order == "NHWC" else channels // layout.block * layout.block_stride
 
     def _stage(
-        self, f: Function, dense: _Dense, x: Value, scratch: Value, plane: Value, first: Value, end: Value
-    ) -> Value:
-        """Copy what rows of outputs see into scratch."""
+        self, f: Function, dense: DenseGroups, x: Value, scratch: Value, plane: Value, first: Value, end: Value
+    ) -> tuple[Value, Value]:
+        """Copy what rows of outputs see into scratch; returns it, and which row of the padded input it begins with."""
         pad, stride, reach = (one[1] for one in (self.problem.pads, self.problem.strides, self.problem.reach))
-        function = write_stage(self.module, self.problem, dense.source, prefix=self.name + dense.suffix)
+        left = self.problem.pads[2] if self.around is None else self.around[1][0]
+        function = write_stage(self.module, self.problem, dense.source, left, prefix=self.name + dense.suffix)
         from_plane = f.add(f.mul(plane, self.problem.strides[0]), -self.problem.pads[0])
+        from_row, seen = f.add(f.mul(first, stride), -pad), f.mul(first, stride)
         height = f.add(f.mul(f.sub(end, first), stride), reach - stride)
-        f.call(function, x, scratch, from_plane, f.add(f.mul(first, stride), -pad), height)
-        return scratch
+        if self.around is not None:
+            before, after = self.around[0]
+            to_row = f.minimum(f.add(from_row, height), f.integer(self.problem.input.size[1] + after))
+            from_row = f.maximum(from_row, f.integer(-before))
+            height, seen = f.sub(to_row, from_row), f.add(from_row, pad)
+        f.call(function, x, scratch, from_plane, from_row, height)
+        return scratch, seen
 
     def _channels_then_splits(
-        self, f: Function, tile: _BlockAt, rows: tuple[Amount, Amount], channels: tuple[Amount, Amount]
+        self, f: Function, tile: BlockAt, rows: tuple[Amount, Amount], channels: tuple[Amount, Amount]
     ) -> None:
         last = self.candidate.splits - 1
 
@@ -239,13 +248,13 @@ class _DirectBuilder(Builder[Convolution, Direct]):
 
         f.loop(0, self._sums_bytes() // 4, self.lanes, one)
 
-    def _weights(self, f: Function, place: _BlockAt, channels: Group, vector: Value, part: Value) -> Value:
+    def _weights(self, f: Function, place: BlockAt, channels: Group, vector: Value, part: Value) -> Value:
         """A part of a channel tile's weights, as they lie in memory."""
         steps, before = place.dense.all_steps, f.mul(vector, place.dense.all_steps * self.lanes)
         within = f.mul(part, steps // self.candidate.splits * channels.size * self.lanes)
         return f.at(place.weights, f.add(before, within), self.stored)
 
-    def _widen(self, f: Function, place: _BlockAt, channels: Group, vector: Value, part: Value) -> None:
+    def _widen(self, f: Function, place: BlockAt, channels: Group, vector: Value, part: Value) -> None:
         """Write a part of a channel tile's weights to scratch, where they are widened there."""
         if self.widens:
             function = write_widening(self.module, self.problem.weights_dtype, prefix=self.name)
@@ -255,7 +264,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     # -- one row tile -------------------------------------------------------------------------------------------------
 
     def _row(
-        self, f: Function, place: _BlockAt, group: Group, start: Value, channels: Group, vector: Value,
+        self, f: Function, place: BlockAt, group: Group, start: Value, channels: Group, vector: Value,
         part: Value | None = None, *, begins: bool = True, ends: bool = True,
     ) -> None:  # fmt: skip
         """All tiles of one row piece (of flat pixels: the one tile) by one channel tile."""
@@ -274,7 +283,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     def _tile(
         self,
         f: Function,
-        place: _BlockAt,
+        place: BlockAt,
         rows: int,
         columns: int,
         row: Value,
@@ -288,22 +297,27 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         problem, candidate, dense = self.problem, self.candidate, place.dense
         source = dense.source
         _, strides_row, strides_column = problem.strides
-        x = f.at(
-            place.x,
-            f.add(
-                f.mul(f.sub(row, place.first_row) if self.staged else row, strides_row * source.row_stride),
-                f.mul(column, strides_column * source.column_stride),
-            ),
-        )
+        taps: tuple[Value, ...] = ()
+        if self.around is None:
+            down = f.mul(f.sub(row, place.first_row) if self.staged else row, strides_row)
+            right = f.mul(column, strides_column)
+        else:  # to what the first tap sees that is needed: others may lie outside of a copy
+            taps = write_needed(f, problem, (row, column), (rows, columns))
+            down = f.add(f.mul(row, strides_row), f.mul(taps[0], problem.dilations[1]))
+            right = f.add(f.mul(column, strides_column), f.mul(taps[1], problem.dilations[2]))
+            if self.staged:
+                down, right = f.sub(down, place.seen), f.sub(right, problem.pads[2] - self.around[1][0])
+        distance = f.add(f.mul(down, source.row_stride), f.mul(right, source.column_stride))
+        x = f.at(place.x, distance)
         x = f.at(x, f.mul(part, self._part_distance(dense)))
         size = channels.size * self.lanes
         part_steps = dense.all_steps // candidate.splits
         weights = self._weights(f, place, channels, vector, part)
         valid = valid_lanes(channels.start, channels.size, dense.width, self.lanes)
         to_output = ends and not self.planar
-        ahead, distance = self._ahead(dense, rows * columns, part_steps * size * problem.weights_dtype.bytes)
+        ahead, lines = self._ahead(dense, rows * columns, part_steps * size * problem.weights_dtype.bytes)
         dtype = DType.F32 if self.widens else problem.weights_dtype
-        tile = PixelTile(rows, columns, valid, dense.steps, begins, to_output, ahead, dtype)
+        tile = PixelTile(rows, columns, valid, dense.steps, begins, to_output, ahead, dtype, bool(taps))
         name = (
             f"{self.name}{dense.suffix}_{rows}x{columns}x{tile.vectors}_{sum(valid)}"
             f"{'b' if begins else ''}{'e' if to_output else ''}"
@@ -316,32 +330,33 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         sums, following = place.sums, place.sums
         if ahead or candidate.splits > 1:
             pixel = self._pixel(f, place, rows, row, column)
-            following = f.at(f.at(weights, part_steps * size, self.stored), f.mul(pixel, distance), "i8")
+            following = f.at(f.at(weights, part_steps * size, self.stored), f.mul(pixel, lines), "i8")
             if candidate.splits > 1:
                 sums = f.at(sums, f.mul(pixel, dense.widest * self.lanes))
         operands = operands_at(f, problem, place.pointers, at) if ends else ()
-        f.call(name, x, place.wide if self.widens else weights, y, sums, following, *(operands if to_output else ()))
+        given = (x, place.wide if self.widens else weights, y, sums, following, *taps)
+        f.call(name, *given, *(operands if to_output else ()))
         if ends and self.planar:
             turn = f"{name}_planar"
             if not self.module.has(turn):
                 write_planar(self.module, problem, rows, columns, valid, name=turn)
             f.call(turn, sums, y, *operands)
 
-    def _part_distance(self, dense: _Dense) -> int:
+    def _part_distance(self, dense: DenseGroups) -> int:
         """Elements of the source between the first channels of two parts."""
         if self.candidate.splits == 1:
             return 0
         block, lane = divmod(dense.depth // self.candidate.splits, dense.source.block)
         return block * dense.source.block_stride + lane
 
-    def _pixel(self, f: Function, place: _BlockAt, rows: int, row: Value, column: Value) -> Value:
+    def _pixel(self, f: Function, place: BlockAt, rows: int, row: Value, column: Value) -> Value:
         """How many pixels of a block come before a tile's: tile after tile, each with its pixels together."""
         begin = place.first_row if self.staged else start_of(f, self.rows, place.first_piece)
         if self.candidate.flat:
             return f.sub(column, begin)
         return f.add(f.mul(f.sub(row, begin), self.problem.output.size[2]), f.mul(column, rows))
 
-    def _ahead(self, dense: _Dense, pixels: int, part: int) -> tuple[int, int]:
+    def _ahead(self, dense: DenseGroups, pixels: int, part: int) -> tuple[int, int]:
         """How a tile asks for its share of the next part of the weights: lines per chunk, and bytes for each pixel.
 
         All tiles of a block together ask for the next part, or for the next channel tile's weights, while they work on
@@ -355,42 +370,3 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         lines = -(-part // (_LINE * self._pixels_of_piece() * self.row_tiles))
         loops = sum(len(group.starts) for group in dense.steps)
         return -(-lines * pixels // loops), lines * _LINE
-
-
-@dataclass(frozen=True, slots=True)
-class _Dense:
-    """Dense groups that are alike: what they sum over, and how they are cut."""
-
-    groups: Merged
-    depth: int  # input channels of each
-    width: int  # output channels of each
-    channels: tuple[Group, ...]  # tiles of vectors of them
-    source: Layout  # where tiles read: the input, or the copy of a window
-    steps: tuple[Chunks, ...]  # of one part
-    all_steps: int
-    block_dims: tuple[int, int, int, int, int]  # image, plane, group, row block, channel block
-
-    @property
-    def widest(self) -> int:
-        """Vectors of the widest tile."""
-        return max(group.size for group in self.channels)
-
-    @property
-    def suffix(self) -> str:
-        """Marks the functions that the last groups have for themselves."""
-        return "_last" if self.groups.first else ""
-
-
-@dataclass(frozen=True, slots=True)
-class _BlockAt:
-    """What all tiles of a block share."""
-
-    dense: _Dense
-    at: tuple[Value, Value, Value]  # image, plane, group
-    pointers: dict[str, Value]
-    x: Value  # what the first output sees first; with a copy: of the block, otherwise of the plane
-    weights: Value  # of the group
-    wide: Value  # scratch for a part of a channel tile's
-    sums: Value
-    first_row: Value
-    first_piece: Amount

@@ -17,16 +17,24 @@ from kernels.templates.convolution.problem import Convolution
 TURN = 4  # vectors copied in one turn of a loop
 
 
-def window(problem: Convolution, rows: int, channels: int) -> Layout:
-    """The layout of the copy: one image with all that `rows` rows of one plane of outputs see."""
+def window(
+    problem: Convolution, rows: int, channels: int, beside: Sequence[tuple[int, int]] | None = None
+) -> Layout:  # fmt: skip
+    """The layout of the copy: one image with all that `rows` rows of one plane of outputs see.
+
+    With `beside`, no more zeros than these lie before and behind the image's rows, and its columns.
+    """
     height = (rows - 1) * problem.strides[1] + problem.reach[1]
     width = (problem.output.size[2] - 1) * problem.strides[2] + problem.reach[2]
+    if beside is not None:
+        height = min(height, problem.input.size[1] + sum(beside[0]))
+        width = problem.input.size[2] + sum(beside[1])
     block = problem.input.block if problem.input.order == "NCHWc" else 0
     return Layout(1, channels, (problem.reach[0], height, width), problem.input.order, block)
 
 
-def write_stage(module: Module, problem: Convolution, copy: Layout, *, prefix: str) -> str:
-    """Write the function f(x, copy, plane, row, rows) and return its name.
+def write_stage(module: Module, problem: Convolution, copy: Layout, left: int, *, prefix: str) -> str:
+    """Write the function f(x, copy, plane, row, rows) and return its name; `left` zeros lie before each row.
 
     `x` is the first stored element of the group's first channel in an image; `plane` and `row` are where the window
     begins, counted from the image's first plane and row, possibly negative; `rows` of the copy's rows are needed.
@@ -61,7 +69,11 @@ def write_stage(module: Module, problem: Convolution, copy: Layout, *, prefix: s
             def blocks(b: Value, _: tuple[Value, ...]) -> None:
                 target = f.at(scratch, f.add(to_place, f.mul(b, copy.block_stride)))
                 origin = f.at(x, f.add(from_place, f.mul(b, source.block_stride)))
-                f.when(here, lambda: _row(f, problem, copy, origin, target), lambda: _zeros(f, target, copy.row_stride))
+                f.when(
+                    here,
+                    lambda: _row(f, problem, copy, left, origin, target),
+                    lambda: _zeros(f, target, copy.row_stride),
+                )
 
             f.loop(0, copy.blocks, 1, blocks)
 
@@ -86,9 +98,11 @@ def _inside(f: Function, place: Value, problem: Convolution, axis: int) -> tuple
     return f.binary("and", found, whole), f.div(place, f.integer(step))
 
 
-def _row(f: Function, problem: Convolution, copy: Layout, origin: Value, target: Value) -> Sequence[Value] | None:
+def _row(
+    f: Function, problem: Convolution, copy: Layout, left: int, origin: Value, target: Value
+) -> Sequence[Value] | None:
     """One row of one block of channels: zeros, the image, zeros."""
-    left = min(problem.pads[2], copy.size[2])
+    left = min(left, copy.size[2])
     step = problem.input_dilations[2]
     run, pitch = copy.column_stride, problem.input.column_stride
     count = max(0, min(problem.input.size[2], -(-(copy.size[2] - left) // step)))

@@ -23,6 +23,7 @@ from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.narrow import load_wide
 
 LINE = 64  # bytes
+TAPS = ("first_row", "first_column", "end_row", "end_column")
 AHEAD = 12  # chunks ahead whose input a 1x1 kernel asks for: its channels' planes often fall into one set of the cache
 
 
@@ -38,6 +39,7 @@ class PixelTile:
     ends: bool = True  # the epilogue is applied and the output written; otherwise sums go to scratch
     ahead: int = 0  # lines from the pointer "next" that each chunk asks for
     weights_dtype: DType = DType.F32  # as they lie in memory
+    skips: bool = False  # whether a tile is told which taps it needs
 
     @property
     def pixels(self) -> int:
@@ -51,7 +53,11 @@ class PixelTile:
 
 
 def write_tile(module: Module, problem: Convolution, source: Layout, tile: PixelTile, *, name: str) -> str:
-    """Write f(x, weights, y, sums, next, operands of the epilogue...) and return its name; pointers are at the tile."""
+    """Write f(x, weights, y, sums, next, operands of the epilogue...) and return its name; pointers are at the tile.
+
+    One that skips has four numbers behind `next`: the first row and column of taps that it needs, which `x` is at, and
+    the ends.
+    """
     f = Function(
         module,
         name,
@@ -61,6 +67,7 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Pixel
             Parameter("y", "ptr", "nocapture"),
             Parameter("sums", "ptr", "noalias nocapture"),
             Parameter("next", "ptr", "nocapture readonly"),
+            *(Parameter(one, "i64") for one in (TAPS if tile.skips else ())),
             *(parameters_of(problem.epilogue) if tile.ends else ()),
         ),
     )
@@ -140,7 +147,8 @@ def _accumulate(
 
     def body(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
         entry = f.at(Value((entries,), "ptr"), number, "i32")
-        at = f.at(x, f.convert("sext", "i64", f.load("i32", entry)))
+        start = f.convert("sext", "i64", f.load("i32", entry))
+        at = f.at(x, f.sub(start, _origin(f, problem, source)) if tile.skips else start)
         lines = f.at(f.parameter("next"), f.mul(number, tile.ahead * LINE), "i8")
         for line in range(tile.ahead):
             f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
@@ -150,4 +158,25 @@ def _accumulate(
                 f.prefetch(f.at(later, pixel))
         return chunk(at, f.at(weights, f.mul(number, len(inner) * width), memory_type(tile.weights_dtype)), carried)
 
-    return list(f.loop(0, len(starts), 1, body, sums))
+    if not tile.skips:
+        return list(f.loop(0, len(starts), 1, body, sums))
+    first_row, first_column, end_row, end_column = map(f.parameter, TAPS)
+    _, rows, columns = problem.kernel
+
+    def channels(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
+        def row(place: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
+            before = f.add(f.mul(number, rows * columns), f.mul(place, columns))
+            return f.loop(first_column, end_column, 1, lambda c, one: body(f.add(before, c), one), carried)
+
+        return f.loop(first_row, end_row, 1, row, carried)
+
+    return list(f.loop(0, len(starts) // (rows * columns), 1, channels, sums))
+
+
+def _origin(f: Function, problem: Convolution, source: Layout) -> Value:
+    """Elements of the source from what an output sees by the first tap to what it sees by the first one needed."""
+    row, column = (f.parameter(one) for one in TAPS[:2])
+    return f.add(
+        f.mul(row, problem.dilations[1] * source.row_stride),
+        f.mul(column, problem.dilations[2] * source.column_stride),
+    )

@@ -48,6 +48,17 @@ def test_one_program_runs_every_size(threads: int) -> None:
     assert len(made.sizes) == 1
 
 
+def test_workers_share_a_program_of_every_size() -> None:
+    weights = {"w": _random.random((64, 512), np.float32), "v": _random.random((512, 64), np.float32)}
+    text = "g (float[batch,64] x) => (float[batch,64] y) { h = MatMul(x, w) r = Relu(h) y = MatMul(r, v) }"
+    made = graphopt.compile(support.model(text, 18, **weights), dims={"batch": (1, 300)}, threads=2)
+    assert made.linked.listing.ticketed is not None
+    for batch in (1, 2, 33, 128, 300, 1):
+        x = _random.random((batch, 64), np.float32)
+        wanted = np.maximum(x @ weights["w"], 0) @ weights["v"]
+        np.testing.assert_allclose(made.run(None, {"x": x})[0], wanted, rtol=1e-4)
+
+
 def test_memory_is_that_of_the_greatest_size() -> None:
     made, alone = (graphopt.compile(model(), dims={"batch": size}, threads=1) for size in ((1, 40), 40))
     assert made.linked.listing.arena_bytes == alone.linked.listing.arena_bytes

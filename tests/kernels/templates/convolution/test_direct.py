@@ -16,6 +16,8 @@ from kernels.templates.convolution.direct import build
 from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, InvalidConvolution, convolution, output_size
+from kernels.templates.convolution.taps import needed, skips
+from kernels.templates.grid import balanced
 from kernels.tensor.expression import Buffer, clip, relu, silu
 from tests.kernels.machine_code import spills
 from tests.kernels.targets import NAMED
@@ -27,7 +29,7 @@ ORDERS: tuple[Order, ...] = ("NCHW", "NHWC", "NCHWc")
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Convolution:
+def problems(draw: st.DrawFn, dilation: int = 2, pad: int = 3) -> Convolution:
     rank = draw(st.sampled_from((1, 2, 2, 2, 3)))
 
     def some(low: int, high: int) -> tuple[int, ...]:
@@ -39,8 +41,8 @@ def problems(draw: st.DrawFn) -> Convolution:
 
     groups = draw(st.sampled_from((1, 1, 1, 2, 3, 4)))
     depth, width = draw(st.integers(1, 20)), draw(st.integers(1, 40 // groups))
-    kernel, strides, dilations = whole(some(1, 4), 1), whole(some(1, 3), 1), whole(some(1, 2), 1)
-    before, after = whole(some(0, 3), 0), whole(some(0, 3), 0)
+    kernel, strides, dilations = whole(some(1, 4), 1), whole(some(1, 3), 1), whole(some(1, dilation), 1)
+    before, after = whole(some(0, pad), 0), whole(some(0, pad), 0)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     least = [max(1, r - b - a) for r, b, a in zip(reach, before, after, strict=True)]
     size = whole(tuple(low + draw(st.integers(0, 9)) for low in least[3 - rank :]), 1)
@@ -64,6 +66,22 @@ def test_any_convolution_is_what_its_definition_says(problem, number, target):
     found = candidates(problem, target)
     kernel = build(problem, found[number % len(found)], target)
     np.testing.assert_allclose(run(kernel, taken), taken.expected, atol=TOLERANCE)
+
+
+@given(problems(dilation=14, pad=16), st.integers(0, 9), st.sampled_from((host(), x86_64_v3())))
+@settings(deadline=None, max_examples=60)
+def test_taps_that_see_zeros_alone_are_left_out(problem, number, target):
+    taken = sample(problem)
+    found = candidates(problem, target)
+    kernel = build(problem, found[number % len(found)], target)
+    np.testing.assert_allclose(run(kernel, taken), taken.expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dilation, left", [(1, (0, 3)), (12, (1, 2)), (36, (1, 2))])
+def test_a_tile_inside_of_the_pads_needs_the_middle_tap(dilation, left):
+    wide = convolution(1, 4, 4, (14, 14), (3, 3), dilations=(dilation,) * 2, pads=(dilation,) * 4)
+    assert needed(wide, 1, 4, 2) == left
+    assert skips(wide, balanced(14, 2), balanced(14, 4)) == (dilation > 1)
 
 
 @pytest.mark.parametrize("order", ORDERS)

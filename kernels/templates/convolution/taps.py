@@ -1,0 +1,76 @@
+"""Which taps of a kernel a tile of outputs needs: those that see the image, and not its zeros alone.
+
+With a dilation of 12 and an image of 14 rows most tiles need the middle tap only. Where few are left, tiles loop over
+these, and the copy of a window has no more zeros than a tile reads beside the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kernels.llvm.function import Function, Value
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.grid import Group
+
+ENOUGH = 0.9  # share of the taps that is needed, above which all are taken
+
+
+def needed(problem: Convolution, axis: int, start: int, size: int) -> tuple[int, int]:
+    """The first tap of an axis that one of `size` outputs from `start` on needs, and the end."""
+    stride, dilation, pad = problem.strides[axis], problem.dilations[axis], problem.pads[axis]
+    first = max(0, pad - (start + size - 1) * stride + dilation - 1) // dilation
+    end = max(0, problem.input.size[axis] + pad - start * stride + dilation - 1) // dilation
+    return first, max(first, min(problem.kernel[axis], end))
+
+
+def share(problem: Convolution, axis: int, groups: Iterable[Group]) -> float:
+    """Which part of an axis' taps the tiles need, by outputs."""
+    taken = whole = 0
+    for group in groups:
+        for piece in range(group.count):
+            first, end = needed(problem, axis, group.start + piece * group.size, group.size)
+            taken += (end - first) * group.size
+            whole += problem.kernel[axis] * group.size
+    return taken / whole if whole else 1.0
+
+
+def skips(problem: Convolution, rows: Iterable[Group], columns: Iterable[Group]) -> bool:
+    """Whether tiles of these rows and columns leave out enough taps."""
+    if problem.input_dilations != (1, 1, 1) or problem.kernel[1] * problem.kernel[2] == 1:
+        return False
+    return share(problem, 1, rows) * share(problem, 2, columns) <= ENOUGH
+
+
+def around(
+    problem: Convolution, rows: Sequence[Group], columns: Sequence[Group]
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Zeros before and behind the image's rows, and its columns, that tiles read; None where they take all taps."""
+    if not skips(problem, rows, columns):
+        return None
+    before, behind = (
+        _beside(problem, axis, max(group.size for group in groups)) for axis, groups in ((1, rows), (2, columns))
+    )
+    return before, behind
+
+
+def _beside(problem: Convolution, axis: int, most: int) -> tuple[int, int]:
+    """Those of tiles of up to `most` outputs: one of them sees the image by each tap that is taken."""
+    stride, pad = problem.strides[axis], problem.pads[axis]
+    after = (problem.output.size[axis] - 1) * stride + problem.reach[axis] - pad - problem.input.size[axis]
+    return min(pad, (most - 1) * stride), max(0, min(after, (most - 1) * stride))
+
+
+def write_needed(
+    f: Function, problem: Convolution, place: tuple[Value, Value], sizes: tuple[int, int]
+) -> tuple[Value, Value, Value, Value]:
+    """The first row and column of taps that a tile needs, and the ends: `needed` of a place that the run knows."""
+    firsts, ends, zero = [], [], f.integer(0)
+    for axis, start, size in zip((1, 2), place, sizes, strict=True):
+        stride, dilation, pad = problem.strides[axis], problem.dilations[axis], problem.pads[axis]
+        at = f.mul(start, stride)
+        before = f.maximum(f.sub(f.integer(pad - (size - 1) * stride + dilation - 1), at), zero)
+        after = f.maximum(f.sub(f.integer(problem.input.size[axis] + pad + dilation - 1), at), zero)
+        first, end = (f.div(one, f.integer(dilation), signed=False) for one in (before, after))
+        firsts.append(first)
+        ends.append(f.minimum(end, f.integer(problem.kernel[axis])))
+    return firsts[0], firsts[1], ends[0], ends[1]
