@@ -330,7 +330,7 @@ def _within(value: Any, whole: Any, corners: Mapping[str, tuple[int, ...]]) -> A
     if isinstance(value, Attention) and "mask" in corners and value.mask is not None:
         return replace(value, mask=whole.mask)
     if isinstance(value, expression.Buffer) and value.name in corners:
-        running = [dim for dim, stride in zip(whole.shape, whole.strides, strict=True) if stride]
+        running = [dim for dim, stride in zip(whole.shape, whole.strides, strict=True) if stride and dim != 1]
         if running != [dim for dim in corners[value.name] if dim != 1] or len(value.shape) != len(whole.shape):
             raise _Differs(f"the constant '{value.name}'")
         return replace(value, strides=whole.strides, offset=whole.offset)

@@ -59,6 +59,21 @@ def test_workers_share_a_program_of_every_size() -> None:
         np.testing.assert_allclose(made.run(None, {"x": x})[0], wanted, rtol=1e-4)
 
 
+def test_a_triangle_of_any_size_beside_a_mask_of_each_sample() -> None:
+    text = """g (float[batch,seq] x) => (float[batch,1,seq,seq] y) {
+        n = Shape<start=1, end=2>(x) s = Squeeze(n) places = Range(zero, s, one)
+        columns = Unsqueeze(places, first) rows = Unsqueeze(places, last) before = LessOrEqual(columns, rows)
+        wide = Unsqueeze(x, middle) given = Greater(wide, least) both = And(before, given) y = Cast<to=1>(both)
+    }"""
+    numbers = {"zero": 0, "one": 1, "first": [0, 1, 2], "last": [0, 1, 3], "middle": [1, 2]}
+    constants = {name: np.array(one, np.int64) for name, one in numbers.items()}
+    constants["least"] = np.array(0, np.float32)
+    made = graphopt.compile(support.model(text, 18, **constants), dims={"batch": (1, 3), "seq": (1, 30)}, threads=1)
+    for batch, seq in ((1, 1), (2, 7), (3, 30), (1, 30)):
+        x = _random.standard_normal((batch, seq)).astype(np.float32)
+        np.testing.assert_array_equal(made.run(None, {"x": x})[0], np.tril(np.ones((seq, seq))) * (x > 0)[:, None, None])
+
+
 def test_memory_is_that_of_the_greatest_size() -> None:
     made, alone = (graphopt.compile(model(), dims={"batch": size}, threads=1) for size in ((1, 40), 40))
     assert made.linked.listing.arena_bytes == alone.linked.listing.arena_bytes
