@@ -93,10 +93,13 @@ def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, Home]:
 def _skips(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.Node, int]) -> bool:
     """Whether a value waits so long for a Concat that room for all of it is not held until then, where memory is tight.
 
-    It is then copied. Tiles are joined where they are made however many there are.
+    It is then copied. Tiles are joined where they are made however many there are, and a value that is concatenated
+    again and again, as in a DenseNet, lies in the largest result.
     """
-    made = value.producer()
-    if made is None or made not in place or len(value.uses()) < 2 or TILED in node.metadata_props:
+    made, others = value.producer(), {use.node for use in value.uses()} - {node}
+    if made is None or made not in place or not others or TILED in node.metadata_props:
+        return False
+    if any(one.op_type == "Concat" for one in others):
         return False
     return place[node] - place[made] > FAR and 2 * prod(scope.shape(value)) <= prod(scope.shape(node.outputs[0]))
 

@@ -25,6 +25,22 @@ def _skip(between: int, *, tight: bool) -> Lowered:
     return lower(ir.from_proto(model), host(), tight=tight)
 
 
+def test_what_is_concatenated_again_lies_in_the_largest_result() -> None:
+    """The first map of a DenseNet waits for all of them."""
+    names = ["a", *(f"b{number}" for number in range(FAR))]
+    layers = [
+        f"c{number} = Concat<axis = 1>({', '.join(names[: number + 1])})"
+        f" {after} = Conv<pads = [1, 1, 1, 1]>(c{number}, w{number})"
+        for number, after in enumerate(names[1:])
+    ]
+    weights = {f"w{number}": np.ones((16, 16 * number + 16, 3, 3), np.float32) / 999 for number in range(FAR)}
+    body = f"a = Conv<pads = [1, 1, 1, 1]>(x, w) {' '.join(layers)} c = Concat<axis = 1>({', '.join(names)})"
+    text = f"g (float[1,16,6,6] x) => (float[] y) {{ {body} y = MaxPool<kernel_shape = [2, 2]>(c) }}"
+    model = ir.from_proto(support.model(text, 18, **WEIGHTS, **weights))
+    plain, tight = (lower(model, host(), tight=tight) for tight in (False, True))
+    assert [region.places for region in tight.regions] == [region.places for region in plain.regions]
+
+
 def _first_use(lowered: Lowered) -> int:
     """The region that first touches what is joined."""
     return next(
