@@ -97,6 +97,9 @@ def is_used(value: ir.Value) -> bool:
 RECOMPUTED = "graphopt.recomputed"
 # Metadata key of a node that computes a tile of what one node computed; it holds the name of that node.
 TILED = "graphopt.tiled"
+# Metadata key of a Slice that a program copies although it could be a view: "kept", since what it is cut from goes
+# before it does, or "joined", to where the pieces of a tiled value are joined.
+COPIED = "graphopt.copied"
 # Metadata key of a node that makes another wait; it holds the name of the node that waits.
 TIED = "graphopt.tied"
 

@@ -1,4 +1,4 @@
-"""A program under a memory budget: order, results in place, kernels that run again, and the model in tiles.
+"""A program under a memory budget: order, results in place, kernels that run again, chunks of steps, tiles.
 
 One search tries them all on what a program really needs, from what changes least. Where several keep the budget, the
 one whose kernels take least time by estimate is taken. Tiles are of the model: regions are cut where kernels begin and
@@ -12,20 +12,25 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from graphopt.errors import BudgetNotKept
-from graphopt.memory.tensors import ModelMemory
+from graphopt.memory.tensors import ModelMemory, model_memory
+from graphopt.memory.tiling.apart import with_products_apart, with_values_again
+from graphopt.memory.tiling.layers import in_chunks
 from graphopt.memory.tiling.pools import with_pools_in_steps
-from graphopt.memory.tiling.search import LARGEST_TILED, Seen, tile_within
+from graphopt.memory.tiling.search import LARGEST_TILED, Judge, Seen, tile_within
 from graphopt.program.clock import Clock
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.in_place import in_place
 from graphopt.program.lifetimes import memory_problem
 from graphopt.program.order import within_budget
 from graphopt.program.regions.region import Lowered
-from memplan.bounds import live_bytes
+from memplan.bounds import live_bytes, live_peak
+from memplan.work import Work
 
-SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for
-TILE_WORK = 30_000_000_000  # steps of searching, about as many nanoseconds
+SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for; the second where they are not packed into the first
+CHUNKS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # of the steps of recurrent layers
+TILE_WORK, WAY_WORK = 50_000_000_000, 30_000_000_000  # steps of searching, about as many nanoseconds; of one search
 DEAR = 1.02  # so much longer than without a budget may a program take before other ways are looked at
+TOO_DEAR = 1.1  # and so much before the model is taken apart
 
 Lowering = Callable[[ir.Model], Lowered]  # where results may lie less well if that saves memory
 
@@ -40,11 +45,13 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
     clock = Clock(costs)
     time = clock.of
 
-    def keep(one: Lowered) -> None:
+    def keep(one: Lowered) -> bool:
         try:
             found.append(within_budget(one, budget, clock))
         except BudgetNotKept as error:
             least.append(error.least)
+            return False
+        return True
 
     before = time(lowered)
     keep(lowered)
@@ -52,17 +59,39 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
         tight = in_place(lower(model))
         if _lie(tight) != _lie(lowered):
             keep(tight)
+    for count in CHUNKS:
+        if found or (chunked := in_chunks(model, count)) is None or keep(in_place(lower(chunked))):
+            break
+    judge, work = _judge(time, lower), Work(TILE_WORK)
+
+    def is_near(dear: float) -> bool:
+        return bool(found) and (min(map(time, found)) <= dear * before or len(model.graph) > LARGEST_TILED)
+
+    def tile(one: ir.Model) -> None:
+        for share in SHARES:
+            aim, given = int(budget * share), work.at_most(WAY_WORK)
+            tiled, regions = tile_within(one, aim, columns=0, work=given, judge=judge, dear=DEAR)
+            if not regions:
+                break
+            now = in_place(lower(tiled))
+            if keep(now) or live_peak(memory_problem(now)) > budget:
+                break
+
     cut = with_pools_in_steps(model)
-    for share in SHARES:
-        if found and (min(map(time, found)) <= DEAR * before or len(cut.graph) > LARGEST_TILED):
-            break
-        tiled, regions = tile_within(cut, int(budget * share), columns=0, work=TILE_WORK, judge=_judge(time, lower))
-        if not regions:
-            break
-        keep(in_place(lower(tiled)))
+    if not is_near(DEAR):
+        tile(cut)
+    if not is_near(TOO_DEAR) and (apart := _apart(cut, budget, judge)) is not cut:
+        tile(apart)
     if not found:
         raise BudgetNotKept(budget, min(least))
     return min(found, key=time)
+
+
+def _apart(model: ir.Model, budget: int, judge: Judge) -> ir.Model:
+    """The model with products and values apart that are in the way of tiles."""
+    divided = with_products_apart(model)
+    memory = model_memory(divided)
+    return with_values_again(divided, memory, judge(divided, memory).live, budget)
 
 
 def _lie(lowered: Lowered) -> list[object]:
@@ -70,7 +99,7 @@ def _lie(lowered: Lowered) -> list[object]:
     return [region.places for region in lowered.regions]
 
 
-def _judge(time: Callable[[Lowered], float], lower: Lowering) -> Callable[[ir.Model, ModelMemory], Seen]:
+def _judge(time: Callable[[Lowered], float], lower: Lowering) -> Judge:
     """What the program of a model takes in the order of its nodes."""
 
     def judge(model: ir.Model, memory: ModelMemory) -> Seen:

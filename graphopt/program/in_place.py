@@ -7,6 +7,7 @@ before it does so (kernels/templates/elementwise.py, epilogue.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -18,7 +19,9 @@ from kernels.templates.axes import distinct_loads
 from kernels.templates.convolution.problem import OUTPUT, Convolution
 from kernels.templates.elementwise import Elementwise
 from kernels.templates.gemm_problem import Gemm
+from kernels.templates.normalization import Normalization
 from kernels.templates.pooling import Pooling
+from kernels.templates.recurrent.problem import Recurrent
 from kernels.tensor.expression import Buffer as Storage
 from kernels.tensor.expression import Load, Variable
 
@@ -42,8 +45,8 @@ def in_place(lowered: Lowered) -> Lowered:
         each = [_overwritable(lowered, lowered.regions[step], result) for step in steps]
         for operand in each[0]:
             fits = operand.role == "temporary" and operand.size == result.size
-            alone = [step for step in used[operand] if step >= steps[0]] == steps
-            if fits and alone and all(operand in others for others in each):
+            alike = all(operand in others for others in each)
+            if fits and alike and _reads_ahead(lowered, operand, result, used, steps):
                 moved[result] = moved.get(operand, operand)
                 break
     regions = (
@@ -53,12 +56,53 @@ def in_place(lowered: Lowered) -> Lowered:
     return replace(lowered, regions=tuple(regions))
 
 
+def _reads_ahead(
+    lowered: Lowered, operand: Buffer, result: Buffer, used: Mapping[Buffer, Sequence[int]], steps: Sequence[int]
+) -> bool:
+    """Whether from the first of `steps`, which write the result, none reads of the operand what is written over."""
+    written: list[tuple[int, int]] = []
+    for step in range(steps[0], used[operand][-1] + 1):
+        region = lowered.regions[step]
+        if step in steps:
+            written += _extents(lowered, region, result)
+        elif operand in region.writes or any(
+            low < end and start < high for low, high in _extents(lowered, region, operand) for start, end in written
+        ):
+            return False
+    return True
+
+
+def _extents(lowered: Lowered, region: Region, buffer: Buffer) -> list[tuple[int, int]]:
+    """The bytes of a buffer that a region may touch, from the first to behind the last of each operand."""
+    pairs = list(zip(region.kernel.operands, region.places, strict=True))
+    first = _first_bytes(lowered.problems[region.kernel.name][1] if region.kernel.name in lowered.problems else None)
+    return [
+        (at.offset + first.get(one.name, 0), at.offset + one.bytes) for one, at in pairs if at.buffer == buffer
+    ]  # fmt: skip
+
+
+def _first_bytes(problem: object) -> dict[str, int]:
+    """By the name of an operand, the bytes before all that is touched of it; what is not known has none."""
+    loads = [load for aim, read in _stored(problem).values() for load in (aim, *read)]
+    if isinstance(problem, Normalization):
+        loads += [*problem.stores, *distinct_loads([problem.x, *problem.values])]
+    found: dict[str, int] = {}
+    for load in loads:
+        place = load.buffer.position(load.indices)
+        low = place.offset * load.dtype.bytes if all(step >= 0 for _, step in place.terms) else 0
+        found[load.buffer.name] = min(low, found.get(load.buffer.name, low))
+    return found
+
+
 def _overwritable(lowered: Lowered, region: Region, result: Buffer) -> list[Buffer]:
     """The buffers of which the region reads only the elements that it then writes over, were they its result's."""
     names = [operand.name for operand in region.kernel.operands]
     found = dict(zip(names, region.places, strict=True))
     outputs = [name for name, place in found.items() if place.buffer == result]
-    aims = _stored(lowered.problems[region.kernel.name][1]) if region.kernel.name in lowered.problems else {}
+    problem = lowered.problems[region.kernel.name][1] if region.kernel.name in lowered.problems else None
+    aims = _stored(problem)
+    if isinstance(problem, Recurrent):  # it keeps its states to itself between the first step and the last
+        aims = {name: aim for name, aim in aims.items() if name in outputs}
     if len(outputs) != 1 or set(aims) != set(outputs):
         return []
     (name,) = outputs
@@ -97,6 +141,19 @@ def _stored(problem: object) -> dict[str, tuple[Load, tuple[Load, ...]]]:
             shape = (*problem.batch, problem.rows, problem.columns)
             whole = Storage("c", problem.epilogue.dtype, shape, (*c.batch, c.row, c.column), c.offset)
             return {"c": (whole[axes], problem.epilogue.loads)}
+        case Recurrent():
+            axes = tuple(
+                Variable(name, size)
+                for name, size in (
+                    ("direction", len(problem.directions)), ("row", problem.batch), ("unit", problem.hidden)
+                )
+            )  # fmt: skip
+            shape = tuple(axis.extent for axis in axes)
+            pairs = [("y_h", "initial_h"), *([("y_c", "initial_c")] if problem.cell == "lstm" else [])]
+            return {
+                name: (Storage(name, DType.F32, shape)[axes], (Storage(of, DType.F32, shape)[axes],))
+                for name, of in pairs
+            }  # fmt: skip
         case Elementwise():
             loads = tuple(distinct_loads(problem.values))
             return {one.buffer.name: (problem.load(one), loads) for one in problem.outputs}

@@ -31,6 +31,7 @@ IMAGES = """g (float[1,3,32,32] x) => (float[1,16,14,14] y) {
 }"""
 ARRAYS = {
     "square": _weight(32, 32), "wide": _weight(32, 128), "narrow": _weight(128, 32),
+    "w": _weight(1, 96, 32), "r": _weight(1, 96, 32), "c": _weight(16, 16, 3, 3), "one": np.array([1]),
     "first": _weight(32, 3, 3, 3), "last": _weight(16, 32, 2, 2),
 }  # fmt: skip
 
@@ -47,6 +48,26 @@ def _fit(text: str, share: float) -> tuple[Lowered, Lowered, int]:
 def test_a_budget_is_kept_with_the_same_results(text: str, share: float) -> None:
     whole, kept, budget = _fit(text, share)
     assert planned(kept).plan.arena_size <= budget
+    feed = {"x": np.random.default_rng(0).standard_normal(whole.inputs[0].shape).astype(np.float32)}
+    np.testing.assert_allclose(run_lowered(kept, feed)[0], run_lowered(whole, feed)[0], rtol=1e-4, atol=1e-4)
+
+
+RECURRENT = """g (float[48,1,32] x) => (float[1,1,32] y) {
+    a = GRU<hidden_size = 32>(x, w, r) b = Squeeze(a, one) t, y = GRU<hidden_size = 32>(b, w, r)
+}"""
+STACK = """g (float[1,16,24,8] x) => (float[1,16,6,2] y) {
+    a = Conv<pads = [1, 1, 1, 1]>(x, c) b = Relu(a) d = Conv<pads = [1, 1, 1, 1]>(b, c) e = Relu(d)
+    f = Conv<pads = [1, 1, 1, 1]>(e, c) h = Relu(f) i = Conv<pads = [1, 1, 1, 1]>(h, c) k = Relu(i)
+    y = MaxPool<kernel_shape = [4, 4], strides = [4, 4]>(k)
+}"""
+
+
+@pytest.mark.parametrize(("text", "share"), [(RECURRENT, 0.3), (STACK, 0.7)])
+def test_states_and_halos_are_handed_on(text: str, share: float) -> None:
+    """Layers take turns; tiles keep what the next ones need, so that no more is computed than without a budget."""
+    whole, kept, budget = _fit(text, share)
+    assert planned(kept).plan.arena_size <= budget
+    assert sum(region.kernel.flops for region in kept.regions) == sum(region.kernel.flops for region in whole.regions)
     feed = {"x": np.random.default_rng(0).standard_normal(whole.inputs[0].shape).astype(np.float32)}
     np.testing.assert_allclose(run_lowered(kept, feed)[0], run_lowered(whole, feed)[0], rtol=1e-4, atol=1e-4)
 
@@ -84,6 +105,7 @@ def test_the_cheapest_of_what_keeps_it_is_taken(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fitting, "in_place", lambda one: one)
     monkeypatch.setattr(fitting, "_lie", lambda one: [one])
     monkeypatch.setattr(fitting, "with_pools_in_steps", lambda model: model)
+    monkeypatch.setattr(fitting, "_apart", lambda model, *_: model.clone())
     monkeypatch.setattr(fitting, "tile_within", lambda *_, **__: (next(tiles), 1))
     model = ir.from_proto(support.model(MIDDLE, 20, **ARRAYS))
     found = fitted(model, "plain", 600, lambda one: one if isinstance(one, str) else "placed")  # type: ignore[arg-type, return-value]

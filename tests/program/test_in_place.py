@@ -20,7 +20,7 @@ def _weight(*shape: int) -> np.ndarray:
 
 ARRAYS = {
     "w": _weight(16, 16, 3, 3), "m": _weight(24, 24), "up": _weight(24, 72),
-    "n0": np.array([0]), "n5": np.array([5]), "n9": np.array([9]), "n1": np.array([1]),
+    "scale": _weight(24), "n0": np.array([0]), "n5": np.array([5]), "n9": np.array([9]), "n1": np.array([1]),
 }  # fmt: skip
 # text, and how many buffers fewer there are
 CASES = [
@@ -41,6 +41,13 @@ CASES = [
      " v = Concat<axis = 1>(t, u) y = Softmax(v)", 1),
     ("float[1,9,24] x", "a = Softmax(x) p = Slice(a, n0, n5, n1) q = Slice(a, n5, n9, n1) r = MatMul(p, m)"
      " t = Add(r, p) s = MatMul(a, m) u = Slice(s, n5, n9, n1) v = Concat<axis = 1>(t, u) y = Softmax(v)", 0),
+    # Pieces that are normalized before they are written over; one of them after the other piece, one in part after it.
+    ("float[1,9,24] x", "a = Softmax(x) p = Slice(a, n0, n5, n1) f = LayerNormalization(p, scale) r = MatMul(f, m)"
+     " t = Add(r, p) q = Slice(a, n5, n9, n1) g = LayerNormalization(q, scale) u = MatMul(g, m) o = Add(u, q)"
+     " v = Concat<axis = 1>(t, o) y = Softmax(v)", 1),
+    ("float[1,9,24] x", "a = Softmax(x) p = Slice(a, n0, n5, n1) f = LayerNormalization(p, scale) r = MatMul(f, m)"
+     " t = Add(r, p) h = Slice(a, n1, n5, n1) g = LayerNormalization(h, scale) u = MatMul(g, m)"
+     " q = Slice(a, n5, n9, n1) o = Add(u, q) v = Concat<axis = 1>(t, o) y = Softmax(v)", 0),
 ]  # fmt: skip
 
 
@@ -75,3 +82,20 @@ def test_attention_is_written_over_its_queries() -> None:
         assert (_buffers(tight) < _buffers(plain)) is alone
         feed = {"x": np.random.default_rng(0).standard_normal((1, 40, 24)).astype(np.float32)}
         np.testing.assert_array_equal(run_lowered(placed, feed)[0], run_lowered(plain, feed)[0])
+
+
+def test_the_last_state_of_a_layer_is_written_over_the_first() -> None:
+    """The kernel keeps its states to itself in between."""
+    rng = np.random.default_rng(3)
+    arrays = {"w": rng.standard_normal((1, 24, 5)), "r": rng.standard_normal((1, 24, 8))}
+    proto = support.model(
+        """g (float[7,2,5] x, float[1,2,8] given) => (float[1,2,8] y) {
+            h = Softmax(given) a, b = GRU<hidden_size = 8>(x, w, r, , , h) y = Softmax(b)
+        }""",
+        18, **{name: array.astype(np.float32) for name, array in arrays.items()},
+    )  # fmt: skip
+    lowered = lower(ir.from_proto(proto), host())
+    placed = in_place(lowered)
+    assert _buffers(placed) == _buffers(lowered) - 1
+    feed = {"x": rng.standard_normal((7, 2, 5)).astype(np.float32), "given": np.ones((1, 2, 8), np.float32)}
+    np.testing.assert_array_equal(run_lowered(placed, feed)[0], run_lowered(lowered, feed)[0])

@@ -54,8 +54,13 @@ class Stretch:
         pieces: dict[Piece, Value] = {}
         operators, shares = list(before), list(self._shares)
         steps = list(steps)
-        sources = {step.made: step.source for step in steps if isinstance(step, Cut)} if self._views else {}
+        sources = {step.made: step.source for step in steps if isinstance(step, Cut) and self._is_view(step)}
         replaced = self._replaced(steps)
+        placed = {  # pieces that are made where the value that they replace was
+            _source(piece, sources) for step in steps
+            if isinstance(step, Join) and step.whole.axis is None and step.whole.value in replaced
+            for piece in step.pieces
+        }  # fmt: skip
         for number, step in enumerate(steps):
             if isinstance(step, Run):
                 read = [_source(piece, sources) for piece in step.inputs if piece is not None]
@@ -64,10 +69,16 @@ class Stretch:
                 time = by_output[self._names[made[0].value]].time * step.share
                 shares += self._kept(read, [piece for piece in made if piece.value not in replaced])
             elif isinstance(step, Cut):
-                if self._views or not self._takes_bytes(step.source):
+                if self._is_view(step) or not self._takes_bytes(step.source):
                     continue
-                read, made = [step.source], (step.made,)
+                read, made = [_source(step.source, sources)], (step.made,)
                 time = 2e9 * self._size(step.made) / BANDWIDTH
+            elif step.whole.axis is not None:  # what was kept is copied, what is new was made in its place
+                kept, new = (_source(piece, sources) for piece in step.pieces)
+                read, made = [kept, new], (step.whole,)
+                time = 2e9 * self._size(step.pieces[0] if self._views else step.whole) / BANDWIDTH
+                if self._views and new == step.pieces[1]:
+                    shares.append(Share(self._name(new), self._name(step.whole), self._size(kept)))
             else:
                 read, made = [_source(piece, sources) for piece in step.pieces], (step.whole,)
                 time = 0.0 if self._views else 2e9 * self._size(step.whole) / BANDWIDTH
@@ -77,7 +88,7 @@ class Stretch:
                 elif self._sharing is True:
                     shares += self._side_by_side(read if self._views else step.pieces, step.whole)
             for piece in made:
-                size = 0 if piece.axis is not None and piece.value in replaced else self._size(piece)
+                size = 0 if piece in placed else self._size(piece)
                 pieces[piece] = replace(self._values[self._names[piece.value]], name=self._name(piece),
                                         size=size, kind="temporary")  # fmt: skip
             names = tuple(dict.fromkeys(self._name(piece) for piece in read))
@@ -86,23 +97,19 @@ class Stretch:
         return self._estimate(operators, list(pieces.values()), shares)
 
     def _replaced(self, steps: Sequence[Step]) -> dict[ir.Value, ir.Value]:
-        """By what is joined, a value of which each piece is cut for that of the result which may take its place."""
-        readers: dict[ir.Value, set[ir.Node]] = {}
-        for run in [step for step in steps if isinstance(step, Run)]:
-            for piece in run.inputs:
-                if piece is not None:
-                    readers.setdefault(piece.value, set()).add(run.node)
+        """By what is joined, a value whose place it may take: a tile reads of it only what its own piece replaces."""
+        joins = [step for step in steps if isinstance(step, Join) and step.whole.axis is None and self._views]
         found: dict[ir.Value, ir.Value] = {}
-        for whole in [step.whole.value for step in steps if isinstance(step, Join) and self._views]:
-            node = whole.producer()
+        for whole in joins:
+            node = whole.whole.value.producer()
             for value in node.inputs if node is not None else ():
                 if value is None or value not in self._names or value in found.values():
                     continue
                 name = self._names[value]
-                share = self._offered.get((self._names[whole], name))
-                held = name in self._begin and name not in self._end and readers.get(value) == {node}
-                if share is not None and share.overwrites and held:
-                    found[whole] = value
+                share = self._offered.get((self._names[whole.whole.value], name))
+                held = name in self._begin and name not in self._end
+                if share is not None and share.overwrites and held and _read_before(steps, value, node, whole):
+                    found[whole.whole.value] = value
                     break
         return found
 
@@ -126,6 +133,9 @@ class Stretch:
             tuple(one for one in shares if one.value in known and one.of in known),
         )
         return Estimate(live_peak(problem_of(graph)), sum(one.time for one in operators))
+
+    def _is_view(self, step: Cut) -> bool:
+        return self._views and step.copied is None
 
     def _takes_bytes(self, piece: Piece) -> bool:
         """Weights are cut when the model is written."""
@@ -163,6 +173,19 @@ class Stretch:
             for piece in pieces:
                 yield Share(self._name(piece), self._name(whole), at)
                 at += self._size(piece)
+
+
+def _read_before(steps: Sequence[Step], value: ir.Value, node: ir.Node | None, whole: Join) -> bool:
+    """Whether what tiles read of a value are the positions of pieces of the whole, and none after `node` made them."""
+    places = {(piece.axis, piece.low, piece.high) for piece in whole.pieces}
+    made: set[tuple[int | None, int, int]] = set()
+    for run in [step for step in steps if isinstance(step, Run)]:
+        pieces = [piece for piece in run.inputs if piece is not None and piece.value is value]
+        read = {(piece.axis, piece.low, piece.high) for piece in pieces}
+        if not read <= places or not made.isdisjoint(read):
+            return False
+        made |= read if run.node is node else set()
+    return True
 
 
 def _source(piece: Piece, sources: Mapping[Piece, Piece]) -> Piece:

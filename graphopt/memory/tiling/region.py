@@ -2,14 +2,16 @@
 
 A region is a set of nodes without a way out and back in. Each value that it makes and others need is an exit: it is
 made in tiles along one axis and joined. For each tile, ranges are followed from the exits back to what the region
-reads: halos of convolutions are computed once for each tile that needs them (Alwani et al., "Fused-layer CNN
-accelerators", MICRO 2016; Lin et al., "MCUNetV2: memory-efficient patch-based inference", NeurIPS 2021).
+reads. What two tiles need, as halos of convolutions, is computed for both or kept by one for the other: the recompute
+and the reuse model of Alwani et al., "Fused-layer CNN accelerators", MICRO 2016. The former is that of Lin et al.,
+"MCUNetV2: memory-efficient patch-based inference", NeurIPS 2021.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -17,6 +19,7 @@ from graphopt.memory.tiling.locality import part
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Part, Range
+from graphopt.model.operators.table import formula_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,16 @@ class Piece:
     number: int = 0  # tells pieces of the same positions apart
 
 
+Copied = Literal["kept", "joined"]  # for a tile behind this one, or to where pieces are joined
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """Copy `made` out of a larger piece or the whole value."""
 
     source: Piece
     made: Piece
+    copied: Copied | None = None  # None: where pieces are views it may be one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Put pieces one after the other: the whole value, as the rest of the model knows it."""
+    """Put pieces one after the other: a larger one, or the whole value, as the rest of the model knows it."""
 
     pieces: tuple[Piece, ...]
     whole: Piece
@@ -169,9 +176,12 @@ def region_of(facts: Facts, members: Sequence[ir.Node], axes: Mapping[ir.Value, 
     return Region(tuple(members), made, tuple(exits))
 
 
-def steps_of(facts: Facts, region: Region, count: int) -> tuple[Step, ...] | None:
-    """What computes the region in `count` tiles; None where a tile of something would be empty or has no part."""
-    writer = _Tiles(facts, region, count)
+def steps_of(facts: Facts, region: Region, count: int, *, keep: bool = False) -> tuple[Step, ...] | None:
+    """What computes the region in `count` tiles; None where a tile of something would be empty or has no part.
+
+    With `keep` no position is computed twice: a tile keeps of each value what those behind it need.
+    """
+    writer = _Tiles(facts, region, count, keep)
     try:
         return tuple(writer.write())
     except _NoPart:
@@ -182,9 +192,18 @@ class _NoPart(Exception):
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """How each node runs that runs for a tile, what is wanted of each value, and how far each has been made then."""
+
+    runs: Mapping[ir.Node, Part]
+    wanted: Mapping[ir.Value, tuple[int, int]]
+    done: Mapping[ir.Value, int]
+
+
 class _Tiles:
-    def __init__(self, facts: Facts, region: Region, count: int) -> None:
-        self._facts, self._region, self._count = facts, region, count
+    def __init__(self, facts: Facts, region: Region, count: int, keep: bool) -> None:
+        self._facts, self._region, self._count, self._keep = facts, region, count, keep
         self._numbers = 0
         self._lengths: dict[ir.Value, int] = {}
         for value, axis in region.axes.items():
@@ -196,14 +215,26 @@ class _Tiles:
         if min(self._lengths.values()) < self._count:
             raise _NoPart
         joined: dict[ir.Value, list[Piece]] = {value: [] for value in self._region.exits}
-        for tile in range(self._count):
-            runs = self._ranges(tile)
-            held: dict[ir.Value, Piece] = {}
+        tiles = self._tiles()
+        kept: dict[ir.Value, Piece] = {}
+        for number, tile in enumerate(tiles):
+            held = dict(kept)
             cut: dict[tuple[ir.Value, Range], Piece] = {}
-            for node in self._region.members:
-                if node not in runs:
-                    continue
-                how = runs[node]
+            behind = self._needed_behind(tiles, number)
+            last_use = {
+                value: node for node in self._region.members if node in tile.runs
+                for value in (*node.inputs, *nodes.used_outputs(node)) if value in self._region.axes
+            }  # fmt: skip
+
+            idle = [value for value in behind if value not in last_use]
+            yield from self._cut_all(idle, behind, held, cut, "kept")
+            own = {value: Range(self._region.axes[value], *self._own(value, number)) for value in joined}
+            ready: list[ir.Value] = []  # to be kept, once the kernel is written that a node begins
+            for node in [one for one in self._region.members if one in tile.runs]:
+                if formula_of(node) is None:
+                    yield from self._cut_all(ready, behind, held, cut, "kept")
+                    ready = []
+                how = tile.runs[node]
                 inputs: list[Piece | None] = []
                 for position, value in enumerate(node.inputs):
                     wanted = how.inputs[position]
@@ -215,15 +246,48 @@ class _Tiles:
                 used = nodes.used_outputs(node)
                 axis = self._region.axes[used[0]]
                 outputs = tuple(self._piece(value, Range(axis, *how.made)) for value in used)
-                held.update(zip(used, outputs, strict=True))
                 share = (how.made[1] - how.made[0]) / self._lengths[used[0]]
                 yield Run(node, how, tuple(inputs), outputs, share)
-            for value, pieces in joined.items():
-                wanted = Range(self._region.axes[value], *self._own(value, tile))
-                yield from self._cut(value, wanted, held, cut)
-                pieces.append(cut[value, wanted])
+                for value, piece in zip(used, outputs, strict=True):
+                    yield from self._extend(piece, tile.done[value], held)
+                    if value in own:
+                        yield from self._cut(value, own[value], held, cut, "joined")
+                        joined[value].append(cut[value, own.pop(value)])
+                ready += [value for value in behind if last_use.get(value) is node]
+            yield from self._cut_all(ready, behind, held, cut, "kept")
+            kept = {value: cut[value, wanted] for value, wanted in behind.items()}
+            yield from self._cut_all(own, own, held, cut, "joined")
+            for value, wanted in own.items():
+                joined[value].append(cut[value, wanted])
         for value, pieces in joined.items():
             yield Join(tuple(pieces), Piece(value))
+
+    def _extend(self, made: Piece, end: int, held: dict[ir.Value, Piece]) -> Iterator[Step]:
+        """Put what was made, up to `end`, behind what an earlier tile has kept of the value."""
+        before = held.get(made.value)
+        if before is None:
+            held[made.value] = made
+            return
+        axis = self._region.axes[made.value]
+        if (made.low, made.high) != (before.high, end):
+            if made.low > before.high or made.high < end:
+                raise _NoPart
+            part_of_it = self._piece(made.value, Range(axis, before.high, end))
+            yield Cut(made, part_of_it)
+            made = part_of_it
+        held[made.value] = self._piece(made.value, Range(axis, before.low, end))
+        yield Join((before, made), held[made.value])
+
+    def _cut_all(
+        self,
+        values: Iterable[ir.Value],
+        wanted: Mapping[ir.Value, Range],
+        held: Mapping[ir.Value, Piece],
+        cut: dict[tuple[ir.Value, Range], Piece],
+        copied: Copied,
+    ) -> Iterator[Step]:
+        for value in values:
+            yield from self._cut(value, wanted[value], held, cut, copied)
 
     def _cut(
         self,
@@ -231,9 +295,10 @@ class _Tiles:
         wanted: Range | None,
         held: Mapping[ir.Value, Piece],
         cut: dict[tuple[ir.Value, Range], Piece],
+        copied: Copied | None = None,
     ) -> Iterator[Step]:
         """Make sure that there is a piece of exactly the wanted positions."""
-        if wanted is None or (value, wanted) in cut:
+        if wanted is None or ((value, wanted) in cut and copied is None):
             return
         source = held.get(value, Piece(value))
         if source.axis is None:
@@ -246,7 +311,7 @@ class _Tiles:
             cut[value, wanted] = source
             return
         cut[value, wanted] = self._piece(value, wanted)
-        yield Cut(source, cut[value, wanted])
+        yield Cut(source, cut[value, wanted], copied)
 
     def _piece(self, value: ir.Value, of: Range) -> Piece:
         self._numbers += 1
@@ -256,29 +321,52 @@ class _Tiles:
         length = self._lengths[value]
         return tile * length // self._count, (tile + 1) * length // self._count
 
-    def _ranges(self, tile: int) -> dict[ir.Node, Part]:
-        """How each node that the tile needs runs, from what all its users together want."""
+    def _needed_behind(self, tiles: Sequence[_Tile], number: int) -> dict[ir.Value, Range]:
+        """What tiles behind one need of what there is with it."""
+        needed: dict[ir.Value, Range] = {}
+        for value, end in tiles[number].done.items() if self._keep else ():
+            low = min((one.wanted[value][0] for one in tiles[number + 1 :] if value in one.wanted), default=end)
+            if low < end:
+                needed[value] = Range(self._region.axes[value], low, end)
+        return needed
+
+    def _tiles(self) -> list[_Tile]:
+        found: list[_Tile] = []
+        done: dict[ir.Value, int] = {}
+        for number in range(self._count):
+            found.append(self._tile(number, done))
+            done = dict(found[-1].done)
+        return found
+
+    def _tile(self, number: int, done: Mapping[ir.Value, int]) -> _Tile:
+        """How each node that a tile needs runs, from what all its users want and what has been made before."""
         wanted: dict[ir.Value, tuple[int, int]] = {}
+        after = dict(done)
 
         def want(value: ir.Value, low: int, high: int) -> None:
             known = wanted.get(value, (low, high))
             wanted[value] = min(low, known[0]), max(high, known[1])
 
         for value in self._region.exits:
-            want(value, *self._own(value, tile))
-        found: dict[ir.Node, Part] = {}
+            want(value, *self._own(value, number))
+        runs: dict[ir.Node, Part] = {}
         for node in reversed(self._region.members):
             used = nodes.used_outputs(node)
             ranges = [wanted[value] for value in used if value in wanted]
             if not ranges:
                 continue
             low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+            if self._keep:
+                low = max(low, done.get(used[0], low))
+            if low >= high:
+                continue
             how = part(self._facts, node, Range(self._region.axes[used[0]], low, high))
             if how is None:
                 raise _NoPart
-            found[node] = how
+            runs[node] = how
+            after.update(dict.fromkeys(used, high))
             for operand, reach in zip(node.inputs, how.inputs, strict=True):
                 if operand is not None and operand in self._region.axes:
                     assert reach is not None and reach.axis == self._region.axes[operand], "region_of looked at it"
                     want(operand, *reach[1:])
-        return found
+        return _Tile(runs, wanted, after)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 import onnx_ir as ir
 
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import ModelMemory, Sharing, model_memory
 from graphopt.memory.tiling.estimate import Estimate, Stretch
-from graphopt.memory.tiling.region import Region, Run, Step, axes_from, members_of, region_of, steps_of
+from graphopt.memory.tiling.region import Join, Region, Run, Step, axes_from, members_of, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
@@ -27,6 +27,7 @@ from memplan.bounds import live_bytes
 from memplan.work import Work
 
 COUNTS = (2, 3, 4, 6, 8, 12, 16)
+PROGRAM_COUNTS = (2, 3, 4, 5, 6, 8, 12, 16)  # where tiles may have any size
 REACH = 40  # operators before and behind the worst step
 SEEDS = 6  # operators from the worst step on, whose results are tiled
 ENDS = 7  # of a stretch, to each side
@@ -86,6 +87,7 @@ class _Goal:
 class _Candidate:
     region: Region
     count: int
+    keep: bool  # what two tiles need, instead of computing it twice
     estimate: Estimate
     added: float  # nanoseconds
 
@@ -96,17 +98,19 @@ def tile_within(
     *,
     sharing: Sharing = True,
     columns: int = LEAST_COLUMNS,
-    work: int = TILE_WORK,
+    work: Work | int = TILE_WORK,
     judge: Judge = by_nodes,
+    dear: float = inf,
     progress: Progress = silent,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
 
     Where that is not reached with so much work, in steps, the copy with the least peak that was found. Also tells how
     many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`, and
-    one of a product enough rows, or with 0 any size that there is. `judge` says what a tiled model takes.
+    one of a product enough rows, or with 0 any size that there is. `judge` says what a tiled model takes; one that
+    takes `dear` times as long as before is not taken before other aims have been tried.
     """
-    left = Work(work)
+    left = Work(work) if isinstance(work, int) else work
     copy = model.clone()
     memory = model_memory(copy, sharing=sharing)
     best = _Tiled(copy, memory, 0, judge(copy, memory))
@@ -116,7 +120,7 @@ def tile_within(
     for aim in AIMS:
         found = _greedy(start, budget, _Goal(int(aim * budget), columns, judge is not by_nodes), left, judge, progress)
         best = min(best, found, key=lambda one: one.seen.rank(budget))
-        if max(best.seen.steps, default=0) <= budget:
+        if max(best.seen.steps, default=0) <= budget and best.seen.time <= dear * start.seen.time:
             break
     return best.model, best.regions
 
@@ -264,19 +268,23 @@ def _tilings(
     before = [by_node[node] for node in head]
     after = [by_node[node] for node in (*behind, *tail)]
     untiled = sum(one.time for one in operators)
-    least = max(live[first : last + 1])
-    for count in COUNTS:
-        steps = steps_of(facts, region, count)
-        if steps is None or not all(_keeps_bits(facts, step, goal.columns) for step in steps):
-            return
-        work.spend(STEPS_PER_RUN * (len(before) + len(steps) + len(after)))
-        estimate = stretch.tiled(before, steps, after)
-        if estimate.peak >= least:
-            continue
-        least = estimate.peak
-        yield _Candidate(region, count, estimate, estimate.time - untiled)
-        if least <= goal.budget:
-            return
+    counts = PROGRAM_COUNTS if goal.views else COUNTS
+    for keep in (False, True) if goal.views else (False,):
+        least = max(live[first : last + 1])
+        for count in counts:
+            steps = steps_of(facts, region, count, keep=keep)
+            if steps is None or not all(_keeps_bits(facts, step, goal.columns) for step in steps):
+                break
+            if keep and not any(isinstance(step, Join) and step.whole.axis is not None for step in steps):
+                return  # tiles have nothing in common
+            work.spend(STEPS_PER_RUN * (len(before) + len(steps) + len(after)))
+            estimate = stretch.tiled(before, steps, after)
+            if estimate.peak >= least:
+                continue
+            least = estimate.peak
+            yield _Candidate(region, count, keep, estimate, estimate.time - untiled)
+            if least <= goal.budget:
+                break
 
 
 def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
@@ -317,7 +325,7 @@ def _applied(model: ir.Model, candidate: _Candidate) -> ir.Model:
     facts = Facts(copy)
     region = region_of(facts, [there[node] for node in candidate.region.members], axes)
     assert region is not None, "the copy is the same model"
-    steps = steps_of(facts, region, candidate.count)
+    steps = steps_of(facts, region, candidate.count, keep=candidate.keep)
     assert steps is not None, "the copy is the same model"
     write_tiles(copy, region, steps)
     return copy

@@ -127,7 +127,9 @@ class _Writer:
         moved = 0 if step.source.axis is None else step.source.low
         bounds = (step.made.low - moved, step.made.high - moved, axis)
         inputs = [self._value(step.source), *(self._constant(np.array([one], np.int64)) for one in bounds)]
-        self._add("Slice", inputs, [], step.made)
+        node = self._add("Slice", inputs, [], step.made)
+        if step.copied is not None:
+            node.metadata_props[nodes.COPIED] = step.copied
 
     def _cut_weights(self, whole: ir.Value, tensor: ir.TensorProtocol, of: Range) -> ir.Value:
         """A range of a constant, as a constant of its own."""
@@ -149,7 +151,8 @@ class _Writer:
         assert axis is not None, "what is joined are pieces"
         inputs = [self._value(piece) for piece in step.pieces]
         node = self._add("Concat", inputs, [ir.AttrInt64("axis", axis)], step.whole)
-        self.joined[step.whole.value] = node.outputs[0]
+        if step.whole.axis is None:
+            self.joined[step.whole.value] = node.outputs[0]
 
     def _add(self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr], made: Piece) -> ir.Node:
         origin = made.value.producer()

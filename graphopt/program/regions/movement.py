@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.facts import Facts
-from graphopt.model.nodes import int_attribute, required_input
+from graphopt.model.nodes import COPIED, int_attribute, required_input
 from graphopt.model.operators.movement import permutation
 from graphopt.model.operators.parameters import SLICE, Unclear, parameter
 from graphopt.model.operators.table import RESHAPES
@@ -78,7 +78,15 @@ def lower_movement(scope: Scope, node: ir.Node) -> None:
         view = moved(node, dense(scope, source), shape, scope.facts)
     if view is None:
         raise NotLowered(f"{node.op_type} '{node.name or output.name}' has no kernel yet.")
-    scope.places[output] = replace(view, dtype=scope.dtype(output))  # BitCast reads the same bytes as another type
+    view = replace(view, dtype=scope.dtype(output))  # BitCast reads the same bytes as another type
+    scope.places[output] = view
+    if COPIED in node.metadata_props:
+        if node.metadata_props[COPIED] == "joined":
+            aim = scope.result(output, apart=True)
+        else:
+            aim = View.dense(scope.temporary("kept", output.name, view.dtype.bytes * prod(shape)), view.dtype, shape)
+        copy(scope, view, aim, (node,))
+        scope.places[output] = aim
 
 
 def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:

@@ -265,13 +265,14 @@ class Scope:
         counted = self.counted(value)
         return not counted or (len(counted) == 1 and prod(self.shape(value)[: counted[0]]) == 1)
 
-    def image(self, value: ir.Value, layout: Layout, *, apart: bool = True) -> Image:
+    def image(self, value: ir.Value, layout: Layout, *, apart: bool = True, at_home: bool = True) -> Image:
         """A place in a layout for a value that is about to be computed.
 
-        `apart`: whether its rows may lie as far apart as those of larger images, which it is a part of.
+        `apart`: whether its rows may lie as far apart as those of larger images, which it is a part of; `at_home`:
+        whether it may lie in these.
         """
         dtype, shape = self.dtype(value), self.shape(value)
-        home = self.homes.get(value)
+        home = self.homes.get(value) if at_home else None
         if home is not None and layout.order == "NCHWc" and (apart or home.within == layout.stored):
             self.images[value] = Image(home.buffer, dtype, shape, self.laid(value, layout), home.offset)
             return self.images[value]

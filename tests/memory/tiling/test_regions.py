@@ -27,7 +27,7 @@ def piece_text(piece: Piece | None) -> str:
 def step_text(step: Step) -> str:
     match step:
         case Cut():
-            return f"{piece_text(step.source)} => {piece_text(step.made)}"
+            return f"{piece_text(step.source)} => {piece_text(step.made)}" + (f" {step.copied}" if step.copied else "")
         case Join():
             return f"{' + '.join(map(piece_text, step.pieces))} => {piece_text(step.whole)}"
         case Run():
@@ -35,13 +35,13 @@ def step_text(step: Step) -> str:
             return f"{step.node.op_type} {', '.join(map(piece_text, step.inputs))} => {made} ({step.share:.3f})"
 
 
-def steps_text(text: str, axis: int, count: int, **weights: np.ndarray) -> list[str] | None:
+def steps_text(text: str, axis: int, count: int, *, keep: bool = False, **weights: np.ndarray) -> list[str] | None:
     """All nodes as one region along `axis` of the last one's result; None where there are no such steps."""
     model = load(support.model(text, **weights))
     facts, members = Facts(model), list(model.graph)
     region = region_of(facts, members, axes_from(facts, members[-1].outputs[0], axis, members))
     assert region is not None
-    steps = steps_of(facts, region, count)
+    steps = steps_of(facts, region, count, keep=keep)
     return None if steps is None else [step_text(step) for step in steps]
 
 
@@ -66,11 +66,42 @@ def test_a_halo_is_computed_by_each_tile_that_needs_it() -> None:
     ]
 
 
+def test_a_halo_is_kept_for_the_next_tile() -> None:
+    """No row is computed twice; what is kept is copied once its tile needs it no more."""
+    assert steps_text(RESIDUAL, 2, 3, keep=True, w=KERNEL) == [
+        "x => x[2: 0-5]",
+        "Relu x[2: 0-5] => a[2: 0-5] (0.417)",
+        "Conv a[2: 0-5], w => b[2: 0-4] (0.333)",
+        "a[2: 0-5] => a[2: 0-4]",
+        "Add a[2: 0-4], b[2: 0-4] => y[2: 0-4] (0.333)",
+        "a[2: 0-5] => a[2: 3-5] kept",
+        "x => x[2: 5-9]",
+        "Relu x[2: 5-9] => a[2: 5-9] (0.333)",
+        "a[2: 3-5] + a[2: 5-9] => a[2: 3-9]",
+        "Conv a[2: 3-9], w => b[2: 4-8] (0.333)",
+        "a[2: 3-9] => a[2: 4-8]",
+        "Add a[2: 4-8], b[2: 4-8] => y[2: 4-8] (0.333)",
+        "a[2: 3-9] => a[2: 7-9] kept",
+        "x => x[2: 9-12]",
+        "Relu x[2: 9-12] => a[2: 9-12] (0.250)",
+        "a[2: 7-9] + a[2: 9-12] => a[2: 7-12]",
+        "Conv a[2: 7-12], w => b[2: 8-12] (0.333)",
+        "a[2: 7-12] => a[2: 8-12]",
+        "Add a[2: 8-12], b[2: 8-12] => y[2: 8-12] (0.333)",
+        "y[2: 0-4] + y[2: 4-8] + y[2: 8-12] => y",
+    ]
+
+
+def test_nothing_is_kept_where_tiles_have_nothing_in_common() -> None:
+    text = "g (float[1,3,12,5] x) => (float[1,3,12,5] y) { a = Relu(x) y = Exp(a) }"
+    assert steps_text(text, 2, 3, keep=True) == steps_text(text, 2, 3)
+
+
 def test_a_value_that_is_needed_outside_too_is_cut_to_its_own_rows_and_joined() -> None:
     told = steps_text(RESIDUAL.replace("y)", "a, float[1,3,12,5] y)", 1), 2, 2, w=KERNEL)
     assert told is not None
     assert [line for line in told if " + " in line] == ["a[2: 0-6] + a[2: 6-12] => a", "y[2: 0-6] + y[2: 6-12] => y"]
-    assert told.count("a[2: 0-7] => a[2: 0-6]") == 1, "a piece that is there is not cut again"
+    assert told.count("a[2: 0-7] => a[2: 0-6] joined") == 1, "a piece that is there is not cut again"
 
 
 def test_lengths_that_do_not_divide_differ_by_one() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import float_attribute, input_at, ints_attribute, required_input, string_attribute
+from graphopt.model.nodes import COPIED, float_attribute, input_at, ints_attribute, required_input, string_attribute
 from graphopt.model.operators.formulas import number_of
 from graphopt.program.regions.buffer import Place
 from graphopt.program.regions.copies import axes_of, copy, store
@@ -44,6 +44,10 @@ def lower_slice(scope: Scope, node: ir.Node) -> None:
         for axis, start, _ in axes:
             source = source.part(axis, start, (*source.shape[:axis], shape[axis], *source.shape[axis + 1 :]))
         scope.images[node.outputs[0]] = source
+        if COPIED in node.metadata_props:
+            is_joined = node.metadata_props[COPIED] == "joined"
+            layout = layout_of(shape, source.layout.order, source.layout.block)
+            scope.convert(source, scope.image(node.outputs[0], layout, at_home=is_joined), 0, (node,))
         return
     for axis, start, stride in axes:
         place = axis + 5 - len(shape)

@@ -8,19 +8,21 @@ of a stage are the first blocks of one buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import accumulate
+from math import prod
 
 import onnx_ir as ir
 
-from graphopt.model.nodes import int_attribute, required_input
+from graphopt.model.nodes import TILED, int_attribute, required_input
 from graphopt.program.regions.images.image import Home, Image, is_image, layout_of
 from graphopt.program.regions.images.sources import block_of, image_of, result_layout
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
 
+FAR = 16  # nodes from one that makes a value to the Concat that it waits for
 FLOATS = (DType.F32, DType.F16, DType.BF16)  # that kernels of images store
 
 
@@ -64,7 +66,9 @@ def _source(scope: Scope, value: ir.Value) -> Image:
 def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, Home]:
     """Where values should lie that are concatenated, and the results; the last Concat of a value decides."""
     homes: dict[ir.Value, Home] = {}
-    for node in reversed(list(nodes)):
+    order = list(nodes)
+    place = {node: at for at, node in enumerate(order)} if scope.tight else {}
+    for node in reversed(order):
         axis = _axis(scope, node)
         if not axis or not _fits(scope, node, axis):
             continue
@@ -79,9 +83,25 @@ def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, Home]:
             buffer = scope.temporary("joined", output.name, scope.dtype(output).bytes * layout.elements)
             there = homes[output] = Home(buffer, 0, layout.stored)
         for value, part in zip(values, _parts(scope, output, values, axis, there), strict=True):
-            if value not in homes and value.producer() is not None and not value.is_graph_output():
-                homes[value] = part
+            made = value.producer()
+            if value in homes or made is None or value.is_graph_output() or _skips(scope, value, node, place):
+                continue
+            homes[value] = part
     return homes
+
+
+def _skips(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.Node, int]) -> bool:
+    """Whether a value waits so long for a Concat that room for all of it is not held until then, where memory is tight.
+
+    It is then copied. Tiles are joined where they are made however many there are, and a value that is concatenated
+    again and again, as in a DenseNet, lies in the largest result.
+    """
+    made, others = value.producer(), {use.node for use in value.uses()} - {node}
+    if made is None or made not in place or not others or TILED in node.metadata_props:
+        return False
+    if any(one.op_type == "Concat" for one in others):
+        return False
+    return place[node] - place[made] > FAR and 2 * prod(scope.shape(value)) <= prod(scope.shape(node.outputs[0]))
 
 
 def _parts(scope: Scope, output: ir.Value, values: Iterable[ir.Value], axis: int, whole: Home) -> list[Home]:
