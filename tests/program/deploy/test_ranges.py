@@ -71,7 +71,8 @@ def test_a_triangle_of_any_size_beside_a_mask_of_each_sample() -> None:
     made = graphopt.compile(support.model(text, 18, **constants), dims={"batch": (1, 3), "seq": (1, 30)}, threads=1)
     for batch, seq in ((1, 1), (2, 7), (3, 30), (1, 30)):
         x = _random.standard_normal((batch, seq)).astype(np.float32)
-        np.testing.assert_array_equal(made.run(None, {"x": x})[0], np.tril(np.ones((seq, seq))) * (x > 0)[:, None, None])
+        wanted = np.tril(np.ones((seq, seq))) * (x > 0)[:, None, None]
+        np.testing.assert_array_equal(made.run(None, {"x": x})[0], wanted)
 
 
 def test_memory_is_that_of_the_greatest_size() -> None:
