@@ -54,7 +54,7 @@ from bench.gpu import simulated as gpu_simulated
 from bench.gpu import whole as gpu_whole
 from bench.gradients import __main__ as gradients
 from bench.gradients import budgets as step_budgets
-from bench.gradients import depth, train
+from bench.gradients import checkpoints, depth, train
 from bench.gradients import steps as gradient_steps
 from bench.kernels import all as kernels
 from bench.kernels import bits, bits_decoder
@@ -115,6 +115,7 @@ MEASURES: dict[str, Measure] = {
     "g2": train.measure,
     "g3": step_budgets.measure,
     "g4": depth.measure,
+    "g5": checkpoints.measure,
     "g6": gradient_steps.measure,
     "x2": gpu_whole.measure,
     "x3": gpu_assembled.measure,

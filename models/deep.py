@@ -1,8 +1,8 @@
-"""Residual networks of any depth, as they are before training: what sublinear memory is shown on.
+"""Networks of any depth, as they are before training: what sublinear memory is shown on.
 
-Source: He et al., "Identity Mappings in Deep Residual Networks", 2016, for small images: three stages of 16, 32 and 64
-channels, in which a normalization and a ReLU stand before each convolution. Chen et al., "Training Deep Nets with
-Sublinear Memory Cost", 2016, trains such a network of 1,000 layers.
+Residual ones: He et al., "Identity Mappings in Deep Residual Networks", 2016, for small images: three stages of 16, 32
+and 64 channels, in which a normalization and a ReLU stand before each convolution. Chen et al., "Training Deep Nets
+with Sublinear Memory Cost", 2016, trains such a network of 1,000 layers.
 """
 
 from __future__ import annotations
@@ -36,6 +36,15 @@ def build(depth: int, batch: int = 2, seed: int = 0) -> onnx.ModelProto:
             inner = outer
     x = net.op("Flatten", net.op("GlobalAveragePool", _ready(net, x, inner)), axis=1)
     return net.model(logits=(net.gemm(x, inner, CLASSES, RELU / 2), [batch, CLASSES]))
+
+
+def perceptron(depth: int, batch: int, width: int, seed: int = 0) -> onnx.ModelProto:
+    """A classifier of `depth` layers, all hidden ones of one width behind ReLUs."""
+    net = Network(f"perceptron_{depth}", seed)
+    x = net.input("x", [batch, width])
+    for _ in range(depth - 1):
+        x = net.op("Relu", net.gemm(x, width, width))
+    return net.model(logits=(net.gemm(x, width, CLASSES, 1.0), [batch, CLASSES]))
 
 
 def _blocks(depth: int) -> int:

@@ -51,30 +51,35 @@ def lstm(seed: int = 0) -> onnx.ModelProto:
 
 def bert(seed: int = 0) -> onnx.ModelProto:
     """Four layers with normalization behind each sum, as in BERT, and a mask; the first word's state is classified."""
+    return encoder(BATCH, LENGTH, WIDTH, seed)
+
+
+def encoder(batch: int, length: int, width: int, seed: int = 0) -> onnx.ModelProto:
+    """`bert` of any batch, length and width."""
     net = Network("bert", seed)
-    ids = net.input("input_ids", [BATCH, LENGTH], np.int64)
-    mask = net.op("Cast", net.input("attention_mask", [BATCH, LENGTH], np.int64), to=onnx.TensorProto.FLOAT)
+    ids = net.input("input_ids", [batch, length], np.int64)
+    mask = net.op("Cast", net.input("attention_mask", [batch, length], np.int64), to=onnx.TensorProto.FLOAT)
     mask = net.op("Mul", net.op("Sub", net.number(1.0), mask), net.number(-10000.0))
     mask = net.op("Unsqueeze", mask, net.ints(1, 2))
-    words = net.op("Gather", net.normal([VOCABULARY, WIDTH], 0.5), ids)
-    x = net.layer_norm(net.op("Add", words, net.normal([LENGTH, WIDTH], 0.5)), WIDTH)
+    words = net.op("Gather", net.normal([VOCABULARY, width], 0.5), ids)
+    x = net.layer_norm(net.op("Add", words, net.normal([length, width], 0.5)), width)
     for _ in range(LAYERS):
-        x = net.layer_norm(net.op("Add", _attention(net, x, mask), x), WIDTH)
-        inner = net.linear(net.gelu(net.linear(x, WIDTH, 4 * WIDTH)), 4 * WIDTH, WIDTH)
-        x = net.layer_norm(net.op("Add", inner, x), WIDTH)
+        x = net.layer_norm(net.op("Add", _attention(net, x, mask, width), x), width)
+        inner = net.linear(net.gelu(net.linear(x, width, 4 * width)), 4 * width, width)
+        x = net.layer_norm(net.op("Add", inner, x), width)
     first = net.op("Gather", x, net.small(np.array(0, np.int64)), axis=1)
-    x = net.op("Tanh", net.gemm(first, WIDTH, WIDTH, 1.0))
-    return net.model(logits=(net.gemm(x, WIDTH, MARKS, 1.0), [BATCH, MARKS]))
+    x = net.op("Tanh", net.gemm(first, width, width, 1.0))
+    return net.model(logits=(net.gemm(x, width, MARKS, 1.0), [batch, MARKS]))
 
 
-def _attention(net: Network, x: str, mask: str) -> str:
-    width = WIDTH // HEADS
-    query, value = (net.heads(net.linear(x, WIDTH, WIDTH), HEADS, width) for _ in range(2))
-    key = net.heads(net.linear(x, WIDTH, WIDTH), HEADS, width, (0, 2, 3, 1))
-    scores = net.op("Div", net.op("MatMul", query, key), net.number(width**0.5))
+def _attention(net: Network, x: str, mask: str, width: int) -> str:
+    inner = width // HEADS
+    query, value = (net.heads(net.linear(x, width, width), HEADS, inner) for _ in range(2))
+    key = net.heads(net.linear(x, width, width), HEADS, inner, (0, 2, 3, 1))
+    scores = net.op("Div", net.op("MatMul", query, key), net.number(inner**0.5))
     shares = net.op("Softmax", net.op("Add", scores, mask), axis=-1)
     x = net.op("Transpose", net.op("MatMul", shares, value), perm=[0, 2, 1, 3])
-    return net.linear(net.op("Reshape", x, net.ints(0, 0, WIDTH)), WIDTH, WIDTH)
+    return net.linear(net.op("Reshape", x, net.ints(0, 0, width)), width, width)
 
 
 def resnet18(seed: int = 0) -> onnx.ModelProto:

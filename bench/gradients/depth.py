@@ -139,24 +139,31 @@ def measure(
     ]
     columns = ("layers", "MiB without a budget", "MiB", "share", "budget", "extra time %, estimate", "s")
     sheet.table("memory of a step beyond parameters, gradients and state", columns, rows)
-    slope = float(np.polyfit(np.log([one.depth for one in found]), np.log([one.kept for one in found]), 1)[0])
     if trained is not None:
         _tell(sheet, trained)
     if page is not None:
         page.write_bytes(depth_page(found))
     is_kept = all(one.kept <= one.budget and one.extra <= MOST_EXTRA for one in found)
-    figure = f"depth^{slope:.2f}; " + ("no control group here" if trained is None else f"trains: {trained.is_met}")
+    figure = f"depth^{power(found):.2f}; "
+    figure += "no control group here" if trained is None else f"trains: {trained.is_met}"
     limit = 0.0 if trained is None else trained.limit / MIB
     met = None if trained is None else is_kept and trained.is_met
     return [Bar(ISSUE, NUMBER, TEXT.format(depths[-1], limit), TARGET, figure, met)]
+
+
+def power(found: Sequence[Depth]) -> float:
+    """The power of depth that the arenas with a budget grow with: the slope of a line through their logarithms."""
+    depths, arenas = (np.log([getattr(one, key) for one in found]) for key in ("depth", "kept"))
+    return float(np.polyfit(depths, arenas, 1)[0])
 
 
 def depth_page(found: Sequence[Depth]) -> bytes:
     """Both arenas against depth, UTF-8; one file, no network."""
     data = [{"depth": one.depth, "alone": one.alone, "kept": one.kept, "budget": one.budget} for one in found]
     return interactive_page(
-        "depth.html", data, ("depth.js",), {}, folder=FOLDER, record={"model": "depth"}, found=found, mib=MIB
-    )
+        "depth.html", data, ("depth.js",), {}, folder=FOLDER, record={"model": "depth"}, found=found, mib=MIB,
+        power=power(found), extra=max(one.extra for one in found),
+    )  # fmt: skip
 
 
 def _compiled(model: object, budget: int | None) -> Compiled:

@@ -59,24 +59,39 @@ def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> 
 
 
 def side_by_side(lowered: Lowered) -> dict[int, tuple[int, ...]]:
-    """By the position of the first, regions one after the other that write one temporary and nothing else.
+    """By the position of the first, regions one after the other that write one temporary piece by piece.
 
-    Those are left out whose temporary is read once: it is not worth keeping, and its pieces can be made one by one.
+    In front of a piece may stand a region whose results that piece alone reads: memory to work in. Without such ones,
+    those are left out whose temporary is read once: it is not worth keeping, and its pieces can be made one by one.
     """
     writers: dict[Buffer, list[int]] = {}
-    readers: Counter[Buffer] = Counter()
+    readers: dict[Buffer, list[int]] = {}
     for position, region in enumerate(lowered.regions):
         for buffer in dict.fromkeys(region.writes):
             writers.setdefault(buffer, []).append(position)
-        readers.update(set(region.reads) - set(region.writes))
-    return {
-        those[0]: tuple(those)
-        for buffer, those in writers.items()
-        if buffer.role == "temporary" and len(those) > 1 and readers[buffer] > 1
-        and those[-1] - those[0] == len(those) - 1
-        and all(set(lowered.regions[one].writes) == {buffer} for one in those)
-        and all(buffer not in lowered.regions[one].reads for one in those)
-    }  # fmt: skip
+        for buffer in set(region.reads) - set(region.writes):
+            readers.setdefault(buffer, []).append(position)
+
+    def is_before(position: int) -> bool:
+        writes = lowered.regions[position].writes
+        return all(
+            one.role == "temporary" and writers[one] == [position] and readers.get(one) == [position + 1]
+            for one in writes
+        )
+
+    found: dict[int, tuple[int, ...]] = {}
+    for buffer, those in writers.items():
+        if buffer.role != "temporary" or len(those) < 2:
+            continue
+        begin = those[0] - 1 if those[0] and is_before(those[0] - 1) else those[0]
+        members = range(begin, those[-1] + 1)
+        if len(members) == len(those) and len(readers.get(buffer, ())) < 2:
+            continue
+        pieces = [lowered.regions[one] for one in those]
+        only = all(set(one.writes) == {buffer} and buffer not in one.reads for one in pieces)
+        if only and all(one in those or is_before(one) for one in members):
+            found[begin] = tuple(members)
+    return found
 
 
 def region_graph(
@@ -96,12 +111,12 @@ def region_graph(
     latest: dict[Buffer, str] = {}  # the value that a buffer holds now
     version: Counter[Buffer] = Counter()
     steps = list(_steps(lowered, groups))
-    left = Counter(buffer for _, _, _, writes in steps for buffer in _temporary(writes))
+    left = Counter(buffer for _, _, _, writes, _ in steps for buffer in _temporary(writes))
     several = {buffer for buffer, writers in left.items() if writers > 1}
     readers: dict[Buffer, list[str]] = {}  # of what a buffer holds now
     writers_of: dict[Buffer, list[str]] = {}  # of the caller's buffers
     readers_of: dict[Buffer, list[str]] = {}
-    for position, members, reading, writing in steps:
+    for position, members, reading, writing, workspace in steps:
         read, written = _temporary(reading), _temporary(writing)
         reads = [latest[buffer] for buffer in read]
         makes: list[str] = []
@@ -137,6 +152,7 @@ def region_graph(
                 tuple(dict.fromkeys(reads)),
                 tuple(makes),
                 sum(ESTIMATED.time(one) if clock is None else clock.time(lowered, one) for one in members),
+                workspace,
                 recomputable=not once,
                 after=tuple(one for one in dict.fromkeys(after) if one != str(position)),
             )
@@ -146,16 +162,19 @@ def region_graph(
 
 def _steps(
     lowered: Lowered, groups: Mapping[int, tuple[int, ...]]
-) -> Iterator[tuple[int, list[Kernel], Sequence[Buffer], Sequence[Buffer]]]:
-    """Position, kernels, what is read and what is written, of each region or group."""
+) -> Iterator[tuple[int, list[Kernel], Sequence[Buffer], Sequence[Buffer], int]]:
+    """Position, kernels, what is read and what is written, and bytes to work in, of each region or group."""
     later = {one for those in groups.values() for one in those[1:]}
     for position, region in enumerate(lowered.regions):
         if position in groups:
             members = [lowered.regions[one] for one in groups[position]]
-            reads = tuple(dict.fromkeys(buffer for one in members for buffer in one.reads))
-            yield position, [one.kernel for one in members], reads, region.writes
+            writes = members[-1].writes
+            inner = {buffer for one in members for buffer in one.writes}.difference(writes)
+            reads = tuple(dict.fromkeys(buffer for one in members for buffer in one.reads if buffer not in inner))
+            workspace = max(sum(_aligned(buffer.size) for buffer in inner.intersection(one.writes)) for one in members)
+            yield position, [one.kernel for one in members], reads, writes, workspace
         elif position not in later:
-            yield position, [region.kernel], region.reads, region.writes
+            yield position, [region.kernel], region.reads, region.writes, 0
 
 
 def run_in_order(lowered: Lowered, order: Sequence[str]) -> Lowered:

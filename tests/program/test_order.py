@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphopt.program.order import region_graph
+from graphopt.program.order import region_graph, side_by_side
 from graphopt.program.regions.lower import lower
 from kernels.target import host
 from tests import support
@@ -25,3 +25,24 @@ def test_the_pieces_of_a_result_are_written_one_after_the_other() -> None:
     }"""
     operators = region_graph(lower(ir.from_proto(support.model(text)), host())).operators
     assert [one.after for one in operators[-2:]] == [(), (operators[-2].name,)]
+
+
+def test_parts_of_a_convolution_are_run_again_together() -> None:
+    """Columns and product of each part are one operator, whose columns are memory to work in."""
+    text = """g (float[5,16,32,32] x, float[16,16,3,3] w) => (float[5,16,32,32] y, float[5,16,32,32] z) {
+        c = Conv<pads = [1, 1, 1, 1]>(x, w) y = Softmax(c) z = Softmax<axis = 0>(c)
+    }"""
+    lowered = lower(ir.from_proto(support.model(text)), host())
+    groups = side_by_side(lowered)
+    assert groups == {0: (0, 1, 2, 3, 4, 5)}
+    whole, first, _ = region_graph(lowered, groups=groups).operators
+    assert whole.recomputable and whole.inputs == () and first.inputs == whole.outputs
+    assert whole.workspace == 4 * 2 * 16 * 9 * 32 * 32
+    assert not any(one.recomputable for one in region_graph(lowered).operators[1:6:2])
+
+
+def test_pieces_that_are_read_once_are_made_one_by_one() -> None:
+    text = """g (float[8,8] x) => (float[16,8] z) {
+        s = Softmax(x) t = Softmax<axis = 0>(x) y = Concat<axis = 0>(s, t) z = Softmax(y)
+    }"""
+    assert side_by_side(lower(ir.from_proto(support.model(text)), host())) == {}

@@ -169,7 +169,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         x = f.at(x, f.mul(group, self._group_distance(problem.input, self.dense[0].depth)))
         first_row = start_of(f, self.rows, rows[0]) if self.staged else f.integer(0)
-        seen = f.mul(first_row, problem.strides[1])
+        seen = f.integer(0)
         if self.staged:
             end_row = start_of(f, self.rows, f.integer(rows[1]))
             x, seen = self._stage(f, dense, x, scratch, plane, first_row, end_row)
@@ -209,7 +209,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         left = self.problem.pads[2] if self.around is None else self.around[1][0]
         function = write_stage(self.module, self.problem, dense.source, left, prefix=self.name + dense.suffix)
         from_plane = f.add(f.mul(plane, self.problem.strides[0]), -self.problem.pads[0])
-        from_row, seen = f.add(f.mul(first, stride), -pad), f.mul(first, stride)
+        from_row, seen = f.add(f.mul(first, stride), -pad), f.integer(0)
         height = f.add(f.mul(f.sub(end, first), stride), reach - stride)
         if self.around is not None:
             before, after = self.around[0]

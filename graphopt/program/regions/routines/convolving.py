@@ -1,8 +1,9 @@
 """Conv and DeformConv of any rank and type, with weights that may be known only at run time.
 
-The pixels of all windows are written as columns in f32, and the weights multiply them as a matrix; halves are cast
-before and behind. Doubles, and groups of few channels, are summed row by row: rows of results, or of the kernel where
-these are longer, as in the gradient of a depthwise convolution's weights, whose kernel is an image.
+The pixels of all windows are written as columns in f32, and the weights multiply them as a matrix, a part of a large
+batch after the other, so that columns of one part take the memory of those before; halves are cast before and behind.
+Doubles, and groups of few channels, are summed row by row: rows of results, or of the kernel where these are longer, as
+in the gradient of a depthwise convolution's weights, whose kernel is an image.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from kernels.routine.writer import as_type, both, ge, integer, lt, number, pick,
 from kernels.tensor.expression import Expression, Unary
 
 MOST_COLUMNS = 1 << 28  # bytes; more are not written out
+_PART = 1 << 20  # bytes of columns that are multiplied at once, about what a cache holds
+_LINE = 64  # bytes
+_MOST_PARTS = 4  # of a batch: each is two regions
 _LANES = 16  # sums side by side along a row of the kernel
 _FEW_CHANNELS = 4  # of a group's result: fewer are no matrix worth a product
 
@@ -35,11 +39,26 @@ def conv(node: Defined) -> None:
         else:
             _by_rows(node, windows, groups)
     else:
-        multiply(node, _columns(node, windows), groups, 2)
+        for first, count in parts(node, 0 if windows.is_pointwise else _column_bytes(node, windows)):
+            multiply(node, _columns(node, windows, first, count), groups, 2, first)
 
 
 def _is_large(node: Defined, windows: Windows) -> bool:
-    return 4 * prod(node.shape(0)[:2]) * prod(windows.kernel) * prod(windows.count) > MOST_COLUMNS
+    return _column_bytes(node, windows) > MOST_COLUMNS
+
+
+def _column_bytes(node: Defined, windows: Windows) -> int:
+    return 4 * prod(node.shape(0)[:2]) * prod(windows.kernel) * prod(windows.count)
+
+
+def parts(node: Defined, column_bytes: int) -> list[tuple[int, int]]:
+    """The first image and the number of images of each part of the batch; parts begin at whole cache lines."""
+    images = node.shape(0)[0]
+    each = -(-images // max(1, min(-(-column_bytes // _PART), _MOST_PARTS, images)))
+    are_lines = all(4 * each * prod(shape[1:]) % _LINE == 0 for shape in (node.shape(0), node.output_shape(0)))
+    if not are_lines or {node.dtype(0), node.output_dtype(0)} != {DType.F32}:
+        return [(0, images)]
+    return [(first, min(each, images - first)) for first in range(0, images, each)]
 
 
 def require_channels(node: Defined, channels: int, results: int, bias_at: int) -> None:
@@ -60,11 +79,15 @@ def _empty(node: Defined, bias_at: int) -> None:
             y.put((image * shape[1] + channel) * prod(shape[2:]) + at, value)
 
 
-def multiply(node: Defined, columns: View, groups: int, bias_at: int) -> None:
-    """The weights times the columns [images, channels times places, windows], group by group, plus the bias."""
+def multiply(node: Defined, columns: View, groups: int, bias_at: int, first: int = 0) -> None:
+    """The weights times the columns [images, channels times places, windows], group by group, plus the bias.
+
+    Columns are those of all images, or of a part of them from the `first` one on.
+    """
     shape, weights, result = node.output_shape(0), widened(node, node.input(1)), node.output(0)
-    images, channels, points = shape[0], shape[1], prod(shape[2:])
+    channels, points = shape[1], prod(shape[2:])
     depth, each = prod(weights.shape[1:]), channels // groups
+    images = prod(columns.shape) // max(groups * depth * points, 1)
     a = View(weights.buffer, weights.dtype, (images, groups, each, depth), (0, each * depth, depth, 1))
     b = View.dense(columns.buffer, columns.dtype, (images, groups, depth, points))
     sums = result if result.dtype is DType.F32 else node.temporary(DType.F32, shape)
@@ -73,7 +96,7 @@ def multiply(node: Defined, columns: View, groups: int, bias_at: int) -> None:
     if node.has(bias_at):
         bias = widened(node, node.input(bias_at))
         added = View(bias.buffer, bias.dtype, c.shape, (0, each, 1, 0))
-    node.product(a, b, c, added)
+    node.product(a, b, c, added, c_start=first * channels * points)
     if sums is not result:
         _cast(node, sums, result)
 
@@ -95,15 +118,15 @@ def _cast(node: Defined, source: View, aim: View) -> None:
             y.put(here, as_type(x.at(here), y.dtype))
 
 
-def _columns(node: Defined, windows: Windows) -> View:
-    """The pixels of all windows: [images, channels times places in a window, windows]; those outside are 0."""
-    images, channels = node.shape(0)[:2]
+def _columns(node: Defined, windows: Windows, begin: int, images: int) -> View:
+    """The pixels of all windows of some images: [images, channels times places, windows]; those outside are 0."""
+    channels = node.shape(0)[1]
     count, kernel = windows.count, windows.kernel
     if windows.is_pointwise:
         return widened(node, node.input(0))
     made = node.temporary(DType.F32, (images * channels, prod(kernel), prod(count)))
     with node.stage() as w:
-        x, y = w.reads(node.input(0)), w.writes(made)
+        x, y = w.reads(node.input(0).sliced(0, begin, images)), w.writes(made)
         zero = number(0.0, DType.F32)
         with w.shared(images * channels, *kernel) as (plane, *places):
             low, high, offset = windows.reached(w, places[-1])

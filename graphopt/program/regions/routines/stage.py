@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -25,7 +26,7 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.dims import Dim, Dims
 from graphopt.model.nodes import attribute_of
-from graphopt.program.regions.buffer import Buffer
+from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -43,23 +44,23 @@ class Stage(Writer):
 
     def __init__(self, title: str) -> None:
         super().__init__(title)
-        self.places: dict[str, Buffer] = {}
+        self.places: dict[str, Buffer | Place] = {}
         self._read: dict[View, Grid] = {}
 
     def reads(self, view: View) -> Grid:
-        """What is read; dense."""
+        """What is read; dense, from anywhere in its buffer on."""
         if view not in self._read:
-            assert view.is_dense, "a stage reads dense values"
+            assert replace(view, offset=0).is_dense, "a stage reads dense values"
             name = f"x{len(self._read)}"
-            self.places[name] = view.buffer
+            self.places[name] = Place(view.buffer, view.offset * view.dtype.bytes)
             self._read[view] = self.input(name, view.dtype, view.shape)
         return self._read[view]
 
     def writes(self, view: View) -> Grid:
-        """What is written; dense."""
-        assert view.is_dense, "a stage writes dense values"
+        """What is written; dense, from anywhere in its buffer on."""
+        assert replace(view, offset=0).is_dense, "a stage writes dense values"
         name = f"y{len(self.places)}"
-        self.places[name] = view.buffer
+        self.places[name] = Place(view.buffer, view.offset * view.dtype.bytes)
         return self.output(name, view.dtype, view.shape)
 
 
@@ -208,10 +209,13 @@ class Defined:
         yield made
         self._scope.add(self._scope.kernel(ROUTINE, made.routine()), made.places, (self.node,))
 
-    def product(self, a: View, b: View, c: View, added: View | None = None) -> None:
+    def product(
+        self, a: View, b: View, c: View, added: View | None = None, *, b_start: int = 0, c_start: int = 0
+    ) -> None:
         """A region with the matrix products c = a b of the last two dims, f32, by the template for them.
 
-        Views have the same leading dims, which stride 0 may repeat; `added` has those of c.
+        Views have the same leading dims, which stride 0 may repeat; `added` has those of c. The whole of b
+        and c lies so many elements further on: products that differ in nothing else are one kernel.
         """
         *batch, rows, columns = c.shape
         plain = Gemm(rows, columns, a.shape[-1], tuple(batch))
@@ -223,7 +227,8 @@ class Defined:
             rows, columns, a.shape[-1], tuple(batch), where[0], where[1], where[2], constant_b=False,
             epilogue=Epilogue(value),
         )  # fmt: skip
-        buffers = {"a": a.buffer, "b": b.buffer, "c": c.buffer}
+        second, result = (Place(one.buffer, at * DType.F32.bytes) for one, at in ((b, b_start), (c, c_start)))
+        buffers: dict[str, Buffer | Place] = {"a": a.buffer, "b": second, "c": result}
         buffers |= {} if added is None else {"added": added.buffer}
         self._scope.add(self._scope.kernel(GEMM, problem), buffers, (self.node,))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from graphopt.program.regions.routines.convolving import MOST_COLUMNS, widened
+from graphopt.program.regions.routines.convolving import MOST_COLUMNS, parts, widened
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.windows import line
 from graphopt.program.regions.view import View
@@ -69,20 +69,24 @@ def conv_transpose(node: Defined) -> None:
     bias = node.shape(2) if node.has(2) else (each * groups,)
     fits = node.shape(1)[0] == channels and node.output_shape(0)[1] == each * groups == bias[0]
     node.require(fits and channels % groups == 0, "has weights for others")
-    is_large = 4 * images * groups * rows * points > MOST_COLUMNS
-    if is_large or held(node.dtype(0)) is not DType.F32 or 0 in (images, points, depth):
+    column_bytes = 4 * images * groups * rows * points
+    if column_bytes > MOST_COLUMNS or held(node.dtype(0)) is not DType.F32 or 0 in (images, points, depth):
         _summed(node, None)
         return
-    columns = node.temporary(DType.F32, (images, groups, each * prod(kernel), points))
     weights, x = widened(node, node.input(1)), widened(node, node.input(0))
-    a = View(weights.buffer, DType.F32, (images, groups, rows, depth), (0, depth * rows, 1, rows))
-    b = View.dense(x.buffer, DType.F32, (images, groups, depth, points))
-    node.product(a, b, columns)
-    _summed(node, columns)
+    for first, some in parts(node, column_bytes):
+        columns = node.temporary(DType.F32, (some, groups, rows, points))
+        a = View(weights.buffer, DType.F32, (some, groups, rows, depth), (0, depth * rows, 1, rows))
+        b = View.dense(x.buffer, DType.F32, (some, groups, depth, points))
+        node.product(a, b, columns, b_start=first * channels * points)
+        _summed(node, columns, first)
 
 
-def _summed(node: Defined, columns: View | None) -> None:
-    """Planes of the result: the bias, and the windows on it; from columns or, without them, channel by channel."""
+def _summed(node: Defined, columns: View | None, first: int = 0) -> None:
+    """Planes of the result: the bias, and the windows on it; from columns or, without them, channel by channel.
+
+    Columns are those of all images, or of a part of them from the `first` one on.
+    """
     groups, shape, kind = node.integer("group", 1), node.output_shape(0), held(node.dtype(0))
     _, channels, *count = node.shape(0)
     each, kernel = node.shape(1)[1], node.shape(1)[2:]
@@ -91,11 +95,12 @@ def _summed(node: Defined, columns: View | None) -> None:
     strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
     geometry = (shape[2:], count, kernel, strides, dilations, _before(node))
     with node.stage() as w:
-        y = w.writes(node.output(0))
+        images = shape[0] if columns is None else columns.shape[0]
+        y = w.writes(node.output(0).sliced(0, first, images))
         source = w.reads(node.input(0) if columns is None else columns)
         weights = w.reads(node.input(1)) if columns is None else None
         totals = w.scratch(kind, (prod(shape[2:]),))
-        with w.shared(*shape[:2]) as (image, channel):
+        with w.shared(images, shape[1]) as (image, channel):
             start: Expression = number(0, kind)
             if node.has(2):
                 start = w.local(kind, as_type(w.reads(node.input(2)).at(channel), kind))

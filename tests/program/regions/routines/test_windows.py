@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.program.regions.routines.one_node import held, same
+from graphopt.program.regions.lower import lower
+from kernels.target import host
+from tests.program.regions.routines.one_node import held, model, same
 
 
 def array(*shape: int, kind: str = "f4") -> np.ndarray:
@@ -75,6 +78,19 @@ def test_convolutions_of_other_types_and_of_four_dims() -> None:
         same("Conv", [x, array(8, 3, 1, 1, kind=kind)], engine="reference", tolerance=tolerance)
     x, weights = array(1, 4, 3, 4, 3, 2), array(2, 2, 2, 2, 1, 2)
     same("Conv", [x, weights], engine="reference", tolerance=1e-4, group=2, strides=[1, 2, 1, 1])
+
+
+@pytest.mark.parametrize(("operator", "groups"), [("Conv", 1), ("Conv", 2), ("ConvTranspose", 2)])
+def test_a_large_batch_is_convolved_in_parts(operator: str, groups: int) -> None:
+    """Parts of 2, 2 and 1 images: columns of one take the memory of those before, and equal parts are one kernel."""
+    inputs = [array(5, 16, 32, 32), array(16, 16 // groups, 3, 3), array(16)]
+    attributes = {"group": groups, "pads": [1, 1, 1, 1]}
+    (wanted,) = same(operator, inputs, tolerance=1e-4, **attributes)
+    proto = model(operator, inputs, [wanted], (), 20, attributes)
+    lowered = lower(ir.from_proto(proto), host())
+    columns = [one.size for one in lowered.temporaries]
+    assert columns == [4 * images * 16 * 9 * 32 * 32 for images in (2, 2, 1)]
+    assert len(lowered.regions) == 6 and len({region.kernel.name for region in lowered.regions}) == 4
 
 
 @given(st.data(), st.integers(1, 3), st.sampled_from([1, 2]), st.integers(1, 3), st.booleans())
