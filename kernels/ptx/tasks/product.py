@@ -62,7 +62,8 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
     """
     if problem.arithmetic != "f32":
         raise NoTask(f"products of {problem.arithmetic} have no task.")
-    packing = _packing(problem)
+    few = problem.rows <= FEW_ROWS and tile is None
+    packing = _packing(problem, 1 if few else 4)
     b_place = problem.place_b
     if packing is not None:
         steps = (
@@ -83,7 +84,7 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
     )  # fmt: skip
     if not (problem.rows and problem.columns and problem.matrices):
         return write_task(target, name, operands, 0, lambda block: None)
-    if problem.rows <= FEW_ROWS and tile is None:
+    if few:
         return _few_rows(problem, b_place, b_dtype, operands, target, name)
     tile = tile or chosen(tiled(problem), target)
     counts = (problem.matrices, -(-problem.rows // tile.rows), -(-problem.columns // tile.columns))
@@ -177,7 +178,7 @@ def _elements(problem: Gemm) -> int:
     return problem.place_c.elements(problem.rows, problem.columns, problem.batch)
 
 
-def _packing(problem: Gemm) -> RowMajor | None:
+def _packing(problem: Gemm, vector: int) -> RowMajor | None:
     if not problem.constant_b:
         return None
     b = problem.place_b
@@ -187,7 +188,7 @@ def _packing(problem: Gemm) -> RowMajor | None:
     return RowMajor(
         problem.depth,
         problem.columns,
-        -(-problem.columns // 4) * 4,
+        -(-problem.columns // vector) * vector,
         b.row,
         b.column,
         problem.matrices if several else 1,
