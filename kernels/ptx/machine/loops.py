@@ -57,9 +57,8 @@ def inner_loop(function: PtxFunction, tally: Tally) -> InnerLoop | None:
 def loops(function: PtxFunction) -> list[list[PtxInstruction]]:
     """The instructions of each innermost loop: blocks that reach one another, without the way back of a loop around."""
     blocks, follows = _blocks(function)
-    return [
-        [one for number in sorted(some) for one in blocks[number]] for some in _innermost(range(len(blocks)), follows)
-    ]
+    found = sorted(map(sorted, _innermost(range(len(blocks)), follows)))
+    return [[one for number in some for one in blocks[number]] for some in found]
 
 
 def _add(spaces: dict[str, Traffic], name: str, traffic: Traffic) -> None:
@@ -134,7 +133,7 @@ def _components(nodes: Sequence[int], follows: Sequence[set[int]]) -> list[list[
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
-                    component = []
+                    component: list[int] = []
                     while not component or component[-1] != node:
                         component.append(stack.pop())
                         held.discard(component[-1])

@@ -48,17 +48,7 @@ def write_tile(
             bring(block.word(number), f.number("i64", number * size), number < whole)
         block.copies_end()
 
-    def step(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
-        sums, held, free = carried  # and in bytes the stage that is multiplied, and the one that was
-        block.await_copies(STAGES - 2)
-        block.barrier()
-        later = f.add(number, STAGES - 1)
-        if whole >= STAGES:
-            f.when(block.below(number, whole - STAGES + 1), lambda: bring(later, free, True))
-        if depth % tile.slice and slices >= STAGES:
-            last = f.compare("eq", number, block.word(slices - STAGES))
-            f.when(last, lambda: bring(later, free, False))
-        block.copies_end()
+    def multiplied(sums: Value, held: Value) -> Value:
         parts = list(sums.split())
         a_from, b_from = (side.held(held) for side in sides)
         many = min(4, tile.share)
@@ -69,14 +59,37 @@ def write_tile(
                     for column in range(tile.wide):
                         at = row * tile.wide + column
                         parts[at] = f.fma(a[k][row], b[k][column], parts[at])
+        return joined(parts)
+
+    def step(carried: tuple[Value, ...], bringing: Callable[[Value], None]) -> Sequence[Value]:
+        sums, held, free = carried  # and in bytes the stage that is multiplied, and the one that was
+        block.await_copies(STAGES - 2)
+        block.barrier()
+        bringing(free)
+        block.copies_end()
         following = f.add(held, f.number("i64", size))
         ended = f.compare("eq", following, f.number("i64", STAGES * size))
-        return joined(parts), f.select(ended, f.number("i64", 0), following), held
+        return multiplied(sums, held), f.select(ended, f.number("i64", 0), following), held
+
+    def early(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
+        """A slice behind which there are others to bring, all of them in the depth."""
+        later = f.add(f.convert("trunc", "i32", number), STAGES - 1)
+        return step(carried, lambda free: bring(later, free, True))
+
+    def late(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
+        """One of the last slices: what is brought is the depth's rest."""
+
+        def rest(free: Value) -> None:
+            if slices > max(whole, STAGES - 1):
+                last = f.compare("eq", number, f.integer(slices - STAGES))
+                f.when(last, lambda: bring(block.word(slices - 1), free, False))
+
+        return step(carried, rest)
 
     sums = joined([f.number("float", 0.0)] * (tile.tall * tile.wide))
     begin = (sums, f.number("i64", 0), f.number("i64", (STAGES - 1) * size))
-    if slices:
-        sums = f.loop(block.word(0), block.word(slices), 1, step, begin)[0]
+    many = max(0, whole - STAGES + 1)
+    sums = f.loop(many, slices, 1, late, f.loop(0, many, 1, early, begin))[0]
     _store(block, tile, group, sums, sides, corner, store)
 
 
