@@ -1,8 +1,8 @@
 """Products and dense convolutions, counted: what a block does on the PTX machine, in its inner loop.
 
-Instructions are those of PTX, of which ptxas merges some. A depth of one slice has no loop. Transactions are sectors of
-32 bytes, beside the fewest that hold as many bytes; passes over the banks of shared memory are those of loads and of
-asynchronous copies.
+Instructions are those of PTX, of which ptxas merges some. A depth of few slices has no loop that copies: most are on
+their way before the first is multiplied. Transactions are sectors of 32 bytes, beside the fewest that hold as many
+bytes; passes over the banks of shared memory are those of loads and of asynchronous copies.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from bench.peers import OURS
 from bench.script import main
 from kernels.kernel import Kernel
 from kernels.ptx.emit import Assembled, assemble, assembler, ptx
+from kernels.ptx.machine.grammar import PtxFunction
 from kernels.ptx.machine.launching import Launch, Machine
-from kernels.ptx.machine.loops import InnerLoop, inner_loop
+from kernels.ptx.machine.loops import InnerLoop, inner_loops
 from kernels.ptx.machine.reading import read
 from kernels.ptx.machine.reports import Tally, Traffic
 from kernels.ptx.program import program_module
 from kernels.ptx.tasks.convolution import convolution
 from kernels.ptx.tasks.product import product
-from kernels.ptx.tasks.threads import RESIDENT, THREADS
+from kernels.ptx.tasks.threads import RESIDENT, THREADS, WARP
+from kernels.ptx.tasks.tile import TILES, TaskTile, instructions
 from kernels.target import Target, cuda
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.gemm_problem import Gemm
@@ -58,8 +60,19 @@ class Counted:
 
     @property
     def share(self) -> float | None:
-        """Of the inner loop's instructions, those that multiply and add; None where one slice is the whole depth."""
+        """Of the inner loop's instructions, those that multiply and add; None where no loop copies slices."""
         return self.loop.multiplies / self.loop.total if self.loop else None
+
+    @property
+    def tile(self) -> TaskTile:
+        """The tile that was chosen."""
+        return next(tile for tile in TILES if str(tile) == self.kernel.candidate)
+
+    @property
+    def estimated(self) -> float:
+        """The share by the counts that choose a tile."""
+        tile = self.tile
+        return tile.rows * tile.columns * tile.slice / WARP / instructions(tile, tiled(self.problem))
 
     @property
     def conflicts(self) -> tuple[float, float]:
@@ -110,9 +123,19 @@ def counted(problems: Sequence[tuple[str, Convolution | Gemm]], target: Target) 
         entry = f"launch_{kernel.name}"
         tally = _tally(text, kernel, entry)
         found.append(
-            Counted(name, problem, kernel, inner_loop(functions[entry], tally), tally, assembled.get(entry))
+            Counted(name, problem, kernel, _copying(functions[entry], kernel, tally), tally, assembled.get(entry))
         )  # fmt: skip
     return found
+
+
+def _copying(function: PtxFunction, kernel: Kernel, tally: Tally) -> InnerLoop | None:
+    """The loop that multiplies most of those that copy about as many slices as they multiply."""
+    tile = next(tile for tile in TILES if str(tile) == kernel.candidate)
+    for loop in inner_loops(function, tally):
+        slices = loop.multiplies / (tile.rows * tile.columns * tile.slice / WARP)
+        if loop.spaces.get("shared copy", _NOTHING).bytes > slices * 4 * (tile.rows + tile.columns) * tile.slice / 2:
+            return loop
+    return None
 
 
 def _tally(text: str, kernel: Kernel, entry: str) -> Tally:
@@ -143,14 +166,14 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     ]
     found = counted(problems, target)
     columns = (
-        "task", "tile", "FMA %", "load conflicts", "copy conflicts", "reads x", "stride", "writes x", "registers",
-        "shared", "resident", "planned",
+        "task", "tile", "FMA %", "estimated %", "load conflicts", "copy conflicts", "reads x", "stride", "writes x",
+        "registers", "shared", "resident", "planned",
     )  # fmt: skip
     sheet.table("inner loops of products and convolutions, counted, for sm_90", columns, [_row(one) for one in found])
     good = [one for one in found if _met(one)]
     least, name = min((one.share, one.name) for one in found if one.share is not None)
     figure = (
-        f"{len(good)} of {len(found)}, {sum(one.share is None for one in found)} of them without a loop; least FMA "
+        f"{len(good)} of {len(found)}, {sum(one.share is None for one in found)} of them of few slices; least FMA "
         f"share {100 * least:.0f} % ({name}); conflicts an access {max(max(one.conflicts) for one in found):.2f}; "
         f"sectors {max(one.reads / one.stride for one in found):.2f} x for reads by stride, "
         f"{max(one.writes for one in found):.2f} x for writes"
@@ -168,8 +191,8 @@ def _met(one: Counted) -> bool:
 def _row(one: Counted) -> tuple[Any, ...]:
     registers = one.assembled.registers if one.assembled else None
     return (
-        one.name, one.kernel.candidate, one.share and 100 * one.share, *one.conflicts, one.reads, one.stride,
-        one.writes, registers, one.kernel.scratch_bytes, one.resident, RESIDENT,
+        one.name, one.kernel.candidate, one.share and 100 * one.share, 100 * one.estimated, *one.conflicts,
+        one.reads, one.stride, one.writes, registers, one.kernel.scratch_bytes, one.resident, RESIDENT,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ MULTIPLIES = ("fma", "mma", "wmma", "wgmma")
 
 @dataclass(frozen=True, slots=True)
 class InnerLoop:
-    """What the loop with the most multiplications did: instructions of warps by name, and traffic by space.
+    """What a loop that multiplies did: instructions of warps by name, and traffic by space.
 
     `spaces` has "global read", "shared read", "shared copy" and the like.
     """
@@ -33,9 +33,9 @@ class InnerLoop:
         return sum(self.instructions.get(one, 0) for one in MULTIPLIES)
 
 
-def inner_loop(function: PtxFunction, tally: Tally) -> InnerLoop | None:
-    """The loop of a kernel that has executed the most multiplications; None where no loop has any."""
-    found: InnerLoop | None = None
+def inner_loops(function: PtxFunction, tally: Tally) -> list[InnerLoop]:
+    """The loops of a kernel that multiply, those with the most multiplications first."""
+    found: list[InnerLoop] = []
     for body in loops(function):
         lines = frozenset(one.line for one in body)
         named: dict[str, int] = {}
@@ -49,9 +49,9 @@ def inner_loop(function: PtxFunction, tally: Tally) -> InnerLoop | None:
             if one.line in tally.by_line:
                 _add(spaces, f"{space} {'write' if one.name == 'st' else 'read'}", tally.by_line[one.line])
         loop = InnerLoop(lines, {name: many for name, many in sorted(named.items()) if many}, spaces)
-        if loop.multiplies and (found is None or loop.multiplies > found.multiplies):
-            found = loop
-    return found
+        if loop.multiplies:
+            found.append(loop)
+    return sorted(found, key=lambda one: -one.multiplies)
 
 
 def loops(function: PtxFunction) -> list[list[PtxInstruction]]:

@@ -17,10 +17,10 @@ from kernels.kernel import Kernel
 from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
-from kernels.ptx.tasks.pixels import PixelSource, WindowSource, table_bytes
+from kernels.ptx.tasks.pixels import PixelSource, WindowSource, checked_axes, table_bytes
 from kernels.ptx.tasks.product import store_elements
 from kernels.ptx.tasks.threads import MOST_ELEMENTS, Block, NoTask, each_of, span, write_task
-from kernels.ptx.tasks.tile import PLAIN, VECTORS, WINDOWS, TaskTile, TiledProduct, chosen
+from kernels.ptx.tasks.tile import TaskTile, TiledProduct, chosen
 from kernels.ptx.tasks.tile_source import StridedSource
 from kernels.ptx.tasks.tile_writer import write_tile
 from kernels.target import Target
@@ -98,12 +98,9 @@ def convolution(problem: Convolution, target: Target, name: str, tile: TaskTile 
 def tiled(problem: Convolution) -> TiledProduct:
     """The product of weights and pixels as tiles see it."""
     pixels, taps = problem.output.batch * prod(problem.output.size), prod(problem.kernel)
-    simple = taps == 1 or problem.depth % 32 == 0
-    vectors = problem.width % 4 == 0 and problem.weights_dtype is DType.F32
-    return TiledProduct(
-        problem.width, pixels, problem.depth * taps, problem.groups, VECTORS if vectors else PLAIN,
-        PLAIN if simple else WINDOWS,
-    )  # fmt: skip
+    vector = 4 if problem.weights_dtype is DType.F32 else 1
+    channels, checks = problem.depth if table_bytes(problem, 1) else 0, len(checked_axes(problem))
+    return TiledProduct(problem.width, pixels, problem.depth * taps, problem.groups, vector, 1, channels, checks)
 
 
 class PixelOutput:

@@ -270,5 +270,3 @@ def window_at(
             inside = one if inside is None else f.binary("and", inside, one)
         base = f.add(base, f.mul(place, stride))
     return base, inside
-
-

@@ -15,7 +15,7 @@ from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
 from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, write_task
-from kernels.ptx.tasks.tile import PLAIN, VECTORS, TaskTile, TiledProduct, chosen
+from kernels.ptx.tasks.tile import TaskTile, TiledProduct, chosen
 from kernels.ptx.tasks.tile_source import StridedSource
 from kernels.ptx.tasks.tile_writer import write_tile
 from kernels.target import Target
@@ -120,10 +120,8 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
 
 def tiled(problem: Gemm) -> TiledProduct:
     """The product as tiles see it."""
-    vectors = problem.constant_b and problem.columns % 4 == 0 and problem.b_dtype is DType.F32
-    return TiledProduct(
-        problem.rows, problem.columns, problem.depth, problem.matrices, PLAIN, VECTORS if vectors else PLAIN
-    )
+    vector = 4 if problem.constant_b and problem.b_dtype is DType.F32 else 1
+    return TiledProduct(problem.rows, problem.columns, problem.depth, problem.matrices, 1, vector)
 
 
 class ProductOutput:

@@ -14,18 +14,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernels.ptx.tasks.threads import RESIDENT, THREADS
+from kernels.ptx.tasks.threads import RESIDENT, THREADS, WARP
 from kernels.target import Target
 
 STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
 PAD = 4  # elements between rows of a slice whose depth lies side by side: they stay aligned for vectors of four
-# Cycles: of a slice whatever it holds, of a block before and after, of each result of a thread; and what two blocks
-# side by side take of one's. Rounded from a fit to the tiles of 40 products and convolutions on one H200 (python -m
-# bench.gpu.tiles), but for the second, of which that gave 5,930. The fit was judged by the tiles that it was made of.
-_LEAST_SLICE, _FIXED_CYCLES, _STORE_CYCLES, _TOGETHER = 300.0, 3000.0, 5.0, 1.7
-_HELD = 0.9  # of the cycles in which shared memory is read, those that multiplying does not hide
-# Instructions of a copy: of four elements, of one, of one whose place is worked out. The second is a guess.
-VECTORS, PLAIN, WINDOWS = 3.0, 16.0, 40.0
+# Cycles: of a block before its first slice and behind its last one; and the share of those in which shared memory is
+# read that multiplying does not hide. Both are judged by the tiles that were timed on one H200 (python -m
+# bench.gpu.estimates); all else follows from what is counted and from how many instructions a multiprocessor issues.
+_FIXED_CYCLES, _HELD = 3000.0, 0.5
+_ISSUED = 4  # instructions of warps that a multiprocessor issues in a cycle, and multiplications it does
+
+
+@dataclass(frozen=True, slots=True)
+class SliceCounts:
+    """Instructions of a warp for a slice beside those that multiply and read it (python -m bench.gpu.counts).
+
+    Of each slice; of a copy of four elements, and of one; of a slice of one tap, and of a copy of such a one; of a copy
+    whose tap and channel are looked up; and for each axis whose border is checked, of a slice or such a copy.
+    """
+
+    slice: float = 18.0
+    vector: float = 1.0
+    element: float = 1.0
+    tap: float = 7.0
+    tapped: float = 1.0
+    placed: float = 6.0
+    check: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,28 +99,53 @@ TILES = (
 
 @dataclass(frozen=True, slots=True)
 class TiledProduct:
-    """What tiles are of: so many products, and what the copy of an element of each operand takes."""
+    """What tiles are of: so many products, and how each operand is copied."""
 
     rows: int
     columns: int
     depth: int
     matrices: int = 1
-    left: float = VECTORS
-    right: float = PLAIN
+    left: int = 1  # elements of a copy
+    right: int = 1
+    channels: int = 0  # of the images under windows, where the right operand is such
+    checks: int = 1  # axes along which these windows reach over the border
+
+    def by_taps(self, tile: TaskTile) -> bool:
+        """Whether each slice has channels of one tap."""
+        return bool(self.channels) and self.channels % tile.slice == 0
 
 
-def cycles(tile: TaskTile, product: TiledProduct, target: Target) -> float:
-    """An estimate of the cycles of all blocks: waves of them, and in each the slices of a block."""
+def instructions(tile: TaskTile, product: TiledProduct, counts: SliceCounts | None = None) -> float:
+    """Instructions of a block's warps for a slice; `counts` are those of today's tiles where none are given."""
+    counts = counts or SliceCounts()
+    multiplies = tile.rows * tile.columns * tile.slice / WARP
+    reads = THREADS / WARP * tile.share * (tile.tall + tile.wide) / 4
+    each, checks = {4: counts.vector, 1: counts.element}, counts.check * product.checks
+    copies = tile.rows * tile.slice / product.left / WARP * each[product.left]
+    of_right = each[product.right]
+    if product.channels:
+        of_right = counts.tapped if product.by_taps(tile) else counts.placed + checks
+    copies += tile.columns * tile.slice / product.right / WARP * of_right
+    others = counts.slice + (counts.tap + checks if product.by_taps(tile) else 0.0)
+    return multiplies + reads + copies + THREADS / WARP * others
+
+
+def passes(tile: TaskTile, product: TiledProduct) -> float:
+    """Passes over the banks of shared memory for a slice of a block: of reads and of copies, without conflicts."""
+    reads = THREADS * tile.share * (tile.tall + tile.wide) / WARP
+    return reads + (tile.rows + tile.columns) * tile.slice / WARP
+
+
+def cycles(
+    tile: TaskTile, product: TiledProduct, target: Target, resident: int = RESIDENT,
+    counts: SliceCounts | None = None,
+) -> float:  # fmt: skip
+    """An estimate of the cycles of all blocks: waves of them, and in each the slices of those that are side by side."""
     blocks = product.matrices * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
     slices = max(1, -(-product.depth // tile.slice))
-    multiplies = tile.rows * tile.columns * tile.slice / 128
-    # A multiprocessor hands out 128 bytes of shared memory a cycle; a vector of four is read by a quarter of a warp.
-    held = tile.pieces * tile.slice * (tile.tall + tile.wide) * 4 / 128
-    copies = (tile.rows * product.left + tile.columns * product.right) * tile.slice / 128
-    beside = min(RESIDENT, -(-blocks // max(1, target.workers)))
-    each = max((multiplies + _HELD * held + copies) * (_TOGETHER if beside > 1 else 1.0), _LEAST_SLICE)
-    stores = tile.rows * tile.columns / THREADS * _STORE_CYCLES
-    return -(-blocks // (beside * max(1, target.workers))) * (slices * each + _FIXED_CYCLES + stores)
+    beside = min(resident, -(-blocks // max(1, target.workers)))
+    each = instructions(tile, product, counts) / _ISSUED + _HELD * passes(tile, product)
+    return -(-blocks // (beside * max(1, target.workers))) * (slices * beside * each + _FIXED_CYCLES)
 
 
 def chosen(product: TiledProduct, target: Target, more: Callable[[TaskTile], int] = lambda tile: 0) -> TaskTile:

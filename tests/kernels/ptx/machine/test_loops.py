@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.ptx.machine.loops import inner_loop, loops
+from kernels.ptx.machine.loops import inner_loops, loops
 from kernels.ptx.machine.reading import read
 from tests.kernels.ptx.machine.kernels import entry, run
 
@@ -26,14 +26,14 @@ $LAST:
  @%p1 bra $LAST;"""
 
 
-def test_the_inner_loop_is_the_one_that_multiplies_most() -> None:
+def test_inner_loops_are_those_that_multiply() -> None:
     text = entry(BODY, 1)
     outcome, _ = run(text, [np.zeros(4, np.uint32)])
     assert not outcome.faults
     (function,) = read(text).functions.values()
     assert [sum(one.name == "fma" for one in body) for body in loops(function)] == [1, 0]
-    found = inner_loop(function, outcome.tally)
-    assert found is not None and dict(found.instructions) == {"add": 15, "bra": 15, "fma": 15, "setp": 15}
+    (found,) = inner_loops(function, outcome.tally)
+    assert dict(found.instructions) == {"add": 15, "bra": 15, "fma": 15, "setp": 15}
     assert found.multiplies / found.total == 0.25
 
 
@@ -51,7 +51,7 @@ def test_without_a_loop_there_is_none() -> None:
     text = entry(" mov.b32 %r10, 0; fma.rn.f32 %r10, %r10, %r10, %r10;", 1)
     outcome, _ = run(text, [np.zeros(4, np.uint32)])
     (function,) = read(text).functions.values()
-    assert not loops(function) and inner_loop(function, outcome.tally) is None
+    assert not loops(function) and not inner_loops(function, outcome.tally)
 
 
 def test_copies_that_write_one_bank_are_counted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.gpu.counts import LEAST, MOST, counted
+from bench.gpu.counts import LEAST, MOST, Counted, counted
 from kernels.dtype import DType
 from kernels.ptx.tasks.elementwise import elementwise
 from kernels.ptx.tasks.indexed import indexed
@@ -20,22 +20,28 @@ from kernels.tensor.expression import Buffer, Variable
 from tests.kernels.ptx.tasks.running import SM_90
 
 PROBLEMS: dict[str, Gemm | Convolution] = {
-    "product": Gemm(64, 128, 512), "product with tails": Gemm(50, 75, 300),
+    "product": Gemm(64, 128, 1024), "product with tails": Gemm(50, 75, 1000),
     "taps of whole slices": convolution(1, 64, 64, (9, 9), (3, 3), pads=(1, 1, 1, 1)),
-    "places of other channels": convolution(1, 48, 64, (9, 9), (3, 3), pads=(1, 1, 1, 1)),
+    "places of other channels": convolution(1, 160, 64, (9, 9), (1, 7), pads=(0, 3, 0, 3)),
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, object]:
+def found() -> dict[str, Counted]:
     return {one.name: one for one in counted(list(PROBLEMS.items()), SM_90)}
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_inner_loops_multiply_and_read_without_conflicts(name: str, found: dict[str, object]) -> None:
+def test_inner_loops_multiply_and_read_without_conflicts(name: str, found: dict[str, Counted]) -> None:
     one = found[name]
-    assert one.share >= LEAST and one.conflicts == (0, 0)  # type: ignore[attr-defined]
-    assert one.reads <= MOST and one.writes <= MOST  # type: ignore[attr-defined]
+    assert one.share is not None and one.share >= LEAST and one.conflicts == (0, 0)
+    assert one.reads <= MOST and one.writes <= MOST
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_estimates_know_how_many_instructions_multiply(name: str, found: dict[str, Counted]) -> None:
+    one = found[name]
+    assert one.share is not None and abs(one.estimated - one.share) < 0.06
 
 
 def test_views_touch_less_than_their_storage() -> None:
