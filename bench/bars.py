@@ -50,6 +50,7 @@ from bench import (
 from bench import kept as results
 from bench.bar import Bar, Sheet, console
 from bench.gpu import assembled as gpu_assembled
+from bench.gpu import counts as gpu_counts
 from bench.gpu import simulated as gpu_simulated
 from bench.gpu import whole as gpu_whole
 from bench.gradients import __main__ as gradients
@@ -119,6 +120,7 @@ MEASURES: dict[str, Measure] = {
     "g6": gradient_steps.measure,
     "x2": gpu_whole.measure,
     "x3": gpu_assembled.measure,
+    "x4": gpu_counts.measure,
     "x5": gpu_simulated.measure,
     "l1": precision.measure,
     "l4": bits.measure,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
@@ -46,9 +47,16 @@ class Line:
 
 def lowered_for(name: str, target: Target) -> tuple[ir.Model, Lowered]:
     """A model of the zoo, as it is and in tasks for a GPU."""
-    original, _ = read(models.load(name), None, fix_defaults=True)
-    if models.sizes(name):
-        resize(original, {}, models.sizes(name))
+    return lowered_of(models.load(name), target, models.sizes(name))
+
+
+def lowered_of(
+    proto: onnx.ModelProto, target: Target, sizes: Mapping[str, int] | None = None
+) -> tuple[ir.Model, Lowered]:  # fmt: skip
+    """Any model, its free dims of the given sizes."""
+    original, _ = read(proto, None, fix_defaults=True)
+    if sizes:
+        resize(original, {}, dict(sizes))
     return original, lower(_folded(optimized(original, checked=False)), target)
 
 

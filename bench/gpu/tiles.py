@@ -38,7 +38,8 @@ LAUNCHES, ROUNDS = 20, 5
 _TURNS = threading.Lock()  # one problem is timed at a time
 
 
-def _tiled(problem: Convolution | Gemm) -> TiledProduct:
+def tiled(problem: Convolution | Gemm) -> TiledProduct:
+    """A problem as tiles see it."""
     return tiled_product(problem) if isinstance(problem, Gemm) else tiled_convolution(problem)
 
 
@@ -47,10 +48,10 @@ def problems_of(names: list[str], target: Target) -> list[tuple[str, Convolution
     found: dict[Hashable, tuple[str, Convolution | Gemm]] = {}
     for name in names:
         for _, problem in lowered_for(name, target)[1].problems.values():
-            tiled = isinstance(problem, Gemm) and problem.rows > FEW_ROWS
-            tiled |= isinstance(problem, Convolution) and problem.depth * problem.width > 1
-            if tiled:
-                found.setdefault((_tiled(problem), getattr(problem, "strides", ())), (name, problem))
+            in_tiles = isinstance(problem, Gemm) and problem.rows > FEW_ROWS
+            in_tiles |= isinstance(problem, Convolution) and problem.depth * problem.width > 1
+            if in_tiles:
+                found.setdefault((tiled(problem), getattr(problem, "strides", ())), (name, problem))
     return list(found.values())
 
 
@@ -99,7 +100,7 @@ def main(names: list[str], out: Path | None) -> None:
     with ThreadPoolExecutor(14) as pool:  # LLVM and the driver's compiler take most of the time
         results = pool.map(lambda one: measured(one[1], target, device), problems)
         for (name, problem), taken in zip(problems, results, strict=True):
-            dims = _tiled(problem)
+            dims = tiled(problem)
             guess = min(TILES, key=lambda tile: cycles(tile, dims, target))
             best = min(taken, key=taken.__getitem__)
             print(f"{name} {dims}: {guess} {taken[guess]:.1f} us, best {best} {taken[best]:.1f} us", flush=True)

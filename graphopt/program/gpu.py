@@ -6,8 +6,8 @@ its own. The scheduler's verifier proves both before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from graphopt.program.arena import apart, packed
 from graphopt.program.lifetimes import planned
@@ -20,6 +20,7 @@ from kernels.kernel import Kernel
 from kernels.listing import Listing, Place, Run, Space, Ticketed
 from kernels.ptx.tasks.table import nanoseconds
 from kernels.ptx.tasks.threads import RESIDENT, THREADS
+from kernels.ptx.tasks.touched import TouchedBytes, touched
 from scheduler import program as programs
 from scheduler import tasks
 from scheduler.chains import Chain
@@ -41,6 +42,7 @@ class LinkedTasks(Linked):
     workers: Sequence[Workers] = ()
     worker_count: int = 0
     estimate_ns: float = 0.0  # of the pinned program, by estimated times
+    bytes_of: Mapping[str, TouchedBytes] = field(default_factory=dict)  # by kernel
 
 
 def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTasks:
@@ -78,7 +80,8 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
     workers, estimate = pinned_workers(blocks, each, needs, order, multiprocessors, RESIDENT, WAIT_NS)
     _prove(listing, steps, blocks, workers, count)
     return LinkedTasks(
-        listing, weights.bytes, arena.problem, arena.plan, weights.held, None, workers, count, estimate
+        listing, weights.bytes, arena.problem, arena.plan, weights.held, None, workers, count, estimate,
+        {name: touched(_problem(lowered, name), kernel) for name, kernel in kernels.items()},
     )
 
 
@@ -124,5 +127,9 @@ def _in_order(runs: Sequence[Run], kernels: Mapping[str, Kernel], times: Sequenc
 
 
 def _nanoseconds(lowered: Lowered, kernel: Kernel) -> float:
-    found = lowered.problems.get(kernel.name)
-    return nanoseconds(found[1] if found else None, kernel, lowered.target)
+    return nanoseconds(_problem(lowered, kernel.name), kernel, lowered.target)
+
+
+def _problem(lowered: Lowered, kernel: str) -> Hashable | None:
+    found = lowered.problems.get(kernel)
+    return found[1] if found else None

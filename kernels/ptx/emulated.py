@@ -23,10 +23,14 @@ PATIENCE = 1 << 22  # instructions without a change of memory
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a call gave: the outputs, and the outcome of each launch, to the first with a fault."""
+    """What a call gave: the outputs, and the outcome of each launch, to the first with a fault.
+
+    `moved` are the bytes of tensors and constants that each launch read and wrote, each byte once.
+    """
 
     outputs: tuple[Array, ...]
     outcomes: tuple[Outcome, ...]
+    moved: tuple[tuple[int, int], ...]
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -49,6 +53,7 @@ class EmulatedTasks:
         stored = memory.place("weights", weights if weights.size else np.zeros(4, np.uint8), constant=True)
         self._inputs = [memory.reserve(f"input {one.name}", max(one.bytes, 4)) for one in program.inputs]
         self._outputs = [memory.reserve(f"output {one.name}", max(one.bytes, 4)) for one in program.outputs]
+        self._tensors = (self._arena, stored, *self._inputs, *self._outputs)
         bases: dict[tuple[str, int], int] = {("arena", 0): self._arena.address, ("weights", 0): stored.address}
         bases |= {("input", number): one.address for number, one in enumerate(self._inputs)}
         bases |= {("output", number): one.address for number, one in enumerate(self._outputs)}
@@ -77,7 +82,7 @@ class EmulatedTasks:
         for placed, feed in zip(self._inputs, feeds, strict=True):
             if feed.size:
                 memory.write(placed, feed)
-        outcomes: list[Outcome] = []
+        outcomes, moved = list[Outcome](), list[tuple[int, int]]()
         match way:
             case "launches":
                 launches = self._alone(resident or blocks)
@@ -87,13 +92,15 @@ class EmulatedTasks:
                 launches = [self._ticketed(blocks, resident)]
         for launch in launches:
             outcomes.append(self._machine.run(launch, adversary or Adversary()))
+            reads, writes = zip(*(memory.touches(one.address, one.size) for one in self._tensors), strict=True)
+            moved.append((sum(reads), sum(writes)))
             if outcomes[-1].faults:
                 break
         outputs = tuple(
             memory.read(placed, one.dtype)[: prod(one.shape)].reshape(one.shape)
             for placed, one in zip(self._outputs, self._program.outputs, strict=True)
         )
-        return Ran(outputs, tuple(outcomes))
+        return Ran(outputs, tuple(outcomes), tuple(moved))
 
     def _pinned(self, resident: int) -> Launch:
         self._epoch += 1

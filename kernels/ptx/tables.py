@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.errors import KernelsError
-from kernels.listing import Argument, Claim, Listing, Place, Wait
+from kernels.kernel import Kernel
+from kernels.listing import Argument, Claim, Listing, Place, Run, Wait
 from kernels.ptx.tasks.threads import THREADS
+from kernels.ptx.tasks.touched import TouchedBytes
 from kernels.target import Target
 
 Words = npt.NDArray[np.int32]
@@ -36,6 +38,14 @@ class TaskArgument(msgspec.Struct, frozen=True):
     def bytes(self) -> int:
         """The size of its data."""
         return np.dtype(self.dtype).itemsize * prod(self.shape)
+
+
+class RunBytes(msgspec.Struct, frozen=True):
+    """Bytes of tensors and constants that a run reads and writes, each once; `exact`: just these, or at most these."""
+
+    read: int
+    written: int
+    exact: bool
 
 
 class TaskTables(msgspec.Struct, frozen=True):
@@ -63,15 +73,18 @@ class TaskDescription(msgspec.Struct, frozen=True):
     order: tuple[int, ...]  # of the runs, as they are claimed
     tables: TaskTables
     places: tuple[tuple[str, int, int], ...]  # of operands: space, argument, bytes from its start
+    moved: tuple[RunBytes, ...] = ()  # by run, where it is known
     schema: str = "graphopt.tasks/1"
 
     @classmethod
     def of(
-        cls, listing: Listing, target: Target, workers: Sequence[Workers] = (), worker_count: int = 0
-    ) -> TaskDescription:
+        cls, listing: Listing, target: Target, workers: Sequence[Workers] = (), worker_count: int = 0,
+        bytes_of: Mapping[str, TouchedBytes] | None = None,
+    ) -> TaskDescription:  # fmt: skip
         """A listing for several workers: an item for each block of a run, in the order of the claims.
 
         `workers` are those of pinned blocks, by run; none: by turns, on `worker_count` of them.
+        `bytes_of` says by kernel what its runs touch of each operand.
         """
         ticketed = listing.ticketed
         assert ticketed is not None, "a program of tasks is for several workers"
@@ -101,6 +114,8 @@ class TaskDescription(msgspec.Struct, frozen=True):
             tuple(run for run, _ in ticketed.waits),
             TaskTables(_flat(items), _flat(waits), _flat(runs), tuple(lists), _flat(pinned)),
             tuple((one.space, one.argument, one.offset) for one in places),
+            tuple(_moved(listing.kernels[numbers[run.kernel]], run, bytes_of[run.kernel]) for run in ticketed.runs)
+            if bytes_of is not None else (),
         )  # fmt: skip
 
     @classmethod
@@ -133,6 +148,18 @@ class TaskDescription(msgspec.Struct, frozen=True):
     def pointers(self, bases: Mapping[tuple[str, int], int]) -> npt.NDArray[np.uint64]:
         """The address of each operand, given where each space (and argument) begins."""
         return np.array([bases[space, argument] + offset for space, argument, offset in self.places] or [0], np.uint64)
+
+
+def _moved(kernel: Kernel, run: Run, touched: TouchedBytes) -> RunBytes:
+    """An operand that lies where another one does is no more to read."""
+    read: dict[Place, int] = {}
+    written = 0
+    for operand, place, size in zip(kernel.operands, run.operands, touched.operands, strict=True):
+        if operand.role == "output":
+            written += size
+        else:
+            read[place] = max(size, read.get(place, 0))
+    return RunBytes(sum(read.values()), written, touched.exact)
 
 
 def by_turns(blocks: Sequence[int], workers: int) -> list[Workers]:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.ptx.machine.numbers import GLOBAL_BASE
+from kernels.ptx.machine.state import READ, WRITTEN
 
 APART = 1024  # bytes between buffers that are none's
 _ALIGNMENT = 256
@@ -27,12 +28,16 @@ class Placed:
 
 
 class DeviceMemory:
-    """Buffers one behind the other; what was written to them stays from launch to launch."""
+    """Buffers one behind the other; what was written to them stays from launch to launch.
+
+    `touched` says of each byte whether the last launch has read (1) or written (2) it.
+    """
 
     def __init__(self) -> None:
         self.buffers: list[Placed] = []
         self.content = np.zeros(APART, np.uint8)
         self.written = np.zeros(APART, bool)
+        self.touched = np.zeros(0, np.uint8)
 
     def reserve(self, name: str, size: int, *, constant: bool = False) -> Placed:
         """A buffer of so many bytes that nobody has written yet."""
@@ -62,6 +67,11 @@ class DeviceMemory:
         """What lies in a buffer, as an array of one dim."""
         at = placed.address - GLOBAL_BASE
         return self.content[at : at + placed.size].copy().view(dtype)
+
+    def touches(self, address: int, size: int) -> tuple[int, int]:
+        """How many of some bytes the last launch has read, and how many it has written."""
+        some = self.touched[address - GLOBAL_BASE :][:size]
+        return int(np.count_nonzero(some & READ)), int(np.count_nonzero(some & WRITTEN))
 
     def clear(self, placed: Placed) -> None:
         """Nobody has written the buffer any more."""

@@ -21,6 +21,7 @@ C_NEXT, C_TO, C_FROM, C_SIZE, C_GIVEN, C_GROUP = s.C_NEXT, s.C_TO, s.C_FROM, s.C
 _LATE, _SHIFT, _CHANGES = s.LATE, s.SHIFT, s.CHANGES
 W_THREAD, W_TIME, UNFINISHED = s.W_THREAD, s.W_TIME, s.UNFINISHED
 _32 = n.constant(32)
+_HERE, _THERE, _READ = s.HERE, s.THERE, s.READ
 _MINUS = n.MINUS
 _NONE = n.NONE
 _SOME = n.SOME
@@ -68,7 +69,12 @@ def issued(
         copies[copy, C_TO], copies[copy, C_FROM], copies[copy, C_SIZE] = to, origin, size
         copies[copy, C_GIVEN], copies[copy, C_GROUP] = given, state.threads[thread, GROUPS]
         state.threads[thread, COPIES] = copy
-    counted(state, pc, places, active, size)
+    counted(state, pc, places, active, size, _HERE, _READ)
+    for lane in range(32):
+        if active >> lane & 1:
+            target = regs[base + row[_A] + lane] + row[_X]
+            places[lane] = located(state.scalars, SHARED, target, size, place, first + lane)
+    counted(state, pc, places, active, size, _THERE, _READ)
 
 
 @inner

@@ -190,7 +190,7 @@ def tiles_loaded(
             else:
                 places[lane] = at
                 reads(state, at, _16, block + first + lane, pc, _MINUS, _NONE)
-    counted(state, pc, places, active, _16)
+    counted(state, pc, places, active, _16, s.HERE, s.READ)
     for tile in range(many):
         for lane in range(32):
             value = 0

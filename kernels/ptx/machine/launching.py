@@ -100,6 +100,7 @@ class Machine:
         shift = int(state.scalars[s.SHIFT])
         granules = np.repeat(state.shadow[: size >> shift, s.W_THREAD], 1 << shift)
         self.memory.written |= (granules != s.NEVER) & (granules != s.NOWHERE)
+        self.memory.touched = np.repeat(state.touched, 1 << shift)
         blocks = int(np.prod(launch.blocks))
         left = blocks - int(state.scalars[s.NEXT_BLOCK])
         return outcome(self._module, code, self.memory, state, int(np.prod(launch.threads)), left)
@@ -161,7 +162,8 @@ def _state(
     return s.State(
         scalars, content.view(np.uint32), shadow, _linked(nodes, 8, s.NEXT, -1),
         _linked(clocks, threads * blocks + 2, -1, -1), np.zeros((threads * blocks, 8), np.int64),
-        np.zeros((s.MOST_FAULTS, 8), np.int64), np.zeros((len(code.rows), 5), np.int64), np.zeros((32, 33), np.int64),
+        np.zeros((s.MOST_FAULTS, 8), np.int64), np.zeros((len(code.rows), 8), np.int64), np.zeros((32, 33), np.int64),
+        np.zeros(begin >> shift, np.uint8),
     )  # fmt: skip
 
 

@@ -27,7 +27,8 @@ LOCAL_AT, LOCAL_SIZE, SHIFT, CHANGES, THREADS = s.LOCAL_AT, s.LOCAL_SIZE, s.SHIF
 CLOCK, OWN, NEVER, NOWHERE, UNFINISHED = s.CLOCK, s.OWN, s.NEVER, s.NOWHERE, s.UNFINISHED
 W_THREAD, W_TIME, W_PC, R_THREAD, R_TIME, R_PC = s.W_THREAD, s.W_TIME, s.W_PC, s.R_THREAD, s.R_TIME, s.R_PC
 LIST, FLAGS, CONSTANT = s.LIST, s.FLAGS, s.CONSTANT
-N_PARTS, N_LEAST, N_BYTES = s.N_PARTS, s.N_LEAST, s.N_BYTES
+N_PARTS, N_LEAST, N_BYTES, HERE = s.N_PARTS, s.N_LEAST, s.N_BYTES, s.HERE
+READ, WRITTEN = s.READ, s.WRITTEN
 _MINUS = n.MINUS
 _NONE = n.NONE
 _SOME = n.SOME
@@ -87,8 +88,10 @@ def put(state: s.State, at: int, bits: int, value: int) -> None:
 
 
 @inner
-def counted(state: s.State, pc: int, places: Any, active: int, size: int) -> None:
+def counted(state: s.State, pc: int, places: Any, active: int, size: int, column: int, touch: int) -> None:
     """Add what an access of a warp takes: sectors of 32 bytes, or passes over the banks of shared memory.
+
+    It is added to the counts from a column on; granules of global memory are marked as touched.
 
     `places` are those in the machine's memory, -1 where none is. 64 bits go in half warps over the banks, 128 in
     quarters; lanes that read the same word share it.
@@ -120,9 +123,14 @@ def counted(state: s.State, pc: int, places: Any, active: int, size: int) -> Non
                         break
                 parts += new
         least = (distinct * size + 31) >> 5
-    counts[pc, N_PARTS] += parts
-    counts[pc, N_LEAST] += least
-    counts[pc, N_BYTES] += lanes * size
+        shift = state.scalars[SHIFT]
+        for lane in range(32):
+            if active >> lane & 1 and 0 <= places[lane] < state.scalars[GLOBAL_SIZE]:
+                for granule in range(places[lane] >> shift, (places[lane] + size - 1 >> shift) + 1):
+                    state.touched[granule] |= touch
+    counts[pc, N_PARTS + column] += parts
+    counts[pc, N_LEAST + column] += least
+    counts[pc, N_BYTES + column] += lanes * size
 
 
 @inner
@@ -169,7 +177,7 @@ def accessed(
                 fault(state, MISALIGNED, pc, thread, address, _MINUS, _MINUS)
             else:
                 places[lane] = at
-    counted(state, pc, places, active, total)
+    counted(state, pc, places, active, total, HERE, READ if op == LD else WRITTEN if op == ST else READ | WRITTEN)
     if op == LD:
         _loaded(row, state, regs, base, active, pc, first + block, places, size, many)
     elif op == ST:

@@ -69,12 +69,17 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a launch did: instructions of warps by name, how many lanes they had, traffic by space and direction."""
+    """What a launch did: instructions of warps by name, how many lanes they had, traffic by space and direction.
+
+    By line of PTX: traffic, instructions of warps, and what asynchronous copies write in shared memory.
+    """
 
     instructions: dict[str, int]
     lanes: int
     traffic: dict[str, Traffic]
     by_line: dict[int, Traffic]
+    executed: dict[int, int]
+    copied: dict[int, Traffic]
 
     @property
     def total(self) -> int:
@@ -156,10 +161,17 @@ def _tally(code: Code, counts: Anything) -> Tally:
     instructions: Counter[str] = Counter()
     totals: dict[str, list[int]] = {}
     lines: dict[int, list[int]] = {}
+    executed: Counter[int] = Counter()
+    copied: dict[int, list[int]] = {}
     for row, (_, item), counted in zip(code.rows.tolist(), code.origins, counts.tolist(), strict=True):
         if item is None or not counted[s.N_WARPS]:
             continue
         instructions[".".join((item.name, *item.modifiers))] += counted[s.N_WARPS]
+        executed[item.line] += counted[s.N_WARPS]
+        if row[n.OP] == n.CP_ASYNC:
+            for into in (totals.setdefault("shared copy", [0] * 4), copied.setdefault(item.line, [0] * 4)):
+                for place, what in enumerate((s.N_WARPS, s.N_TO_PARTS, s.N_TO_LEAST, s.N_TO_BYTES)):
+                    into[place] += counted[what]
         if counted[s.N_PARTS]:
             key = f"{_space(row)} {'write' if row[n.OP] == n.ST else 'read'}"
             for into in (totals.setdefault(key, [0] * 4), lines.setdefault(item.line, [0] * 4)):
@@ -168,7 +180,8 @@ def _tally(code: Code, counts: Anything) -> Tally:
     lanes = int(counts[:, s.N_LANES].sum())
     return Tally(
         dict(sorted(instructions.items())), lanes, {key: Traffic(*one) for key, one in sorted(totals.items())},
-        {line: Traffic(*one) for line, one in sorted(lines.items())},
+        {line: Traffic(*one) for line, one in sorted(lines.items())}, dict(sorted(executed.items())),
+        {line: Traffic(*one) for line, one in sorted(copied.items())},
     )  # fmt: skip
 
 

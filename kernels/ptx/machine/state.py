@@ -56,8 +56,13 @@ PART = 10
 (B_HERE, B_FOR, B_CLOCK, B_VALUE) = numbered(4)
 BARRIERS = 16
 
-# Counted of each row of code: warps, lanes, transactions, the fewest that would do, bytes.
-(N_WARPS, N_LANES, N_PARTS, N_LEAST, N_BYTES) = numbered(5)
+# Counted of each row of code: warps, lanes, transactions, the fewest that would do, bytes; and what of these an
+# asynchronous copy takes in shared memory.
+(N_WARPS, N_LANES, N_PARTS, N_LEAST, N_BYTES, N_TO_PARTS, N_TO_LEAST, N_TO_BYTES) = numbered(8)
+HERE, THERE = constant(0), constant(3)  # columns behind N_PARTS
+
+# Of a granule of global memory: whether the launch has read or written it.
+READ, WRITTEN = constant(1), constant(2)
 
 
 class State(NamedTuple):
@@ -66,7 +71,7 @@ class State(NamedTuple):
     `scalars` are numbers by the names above; `words` is one memory, global buffers first, then shared memory of each
     resident block, then local memory; `shadow` has a row for each granule of it, `nodes` are entries of its lists and
     asynchronous copies; `clocks` have a time for each thread of the grid, how many use the clock, and the next free
-    one. `room` is scratch.
+    one. `room` is scratch; `touched` says of each granule of global memory whether it was read or written.
     """
 
     scalars: Any
@@ -78,3 +83,4 @@ class State(NamedTuple):
     faults: Any
     counts: Any
     room: Any
+    touched: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
 from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, write_task
-from kernels.ptx.tasks.tile import PLAIN, VECTORS, TaskTile, TiledProduct, chosen, write_tile
+from kernels.ptx.tasks.tile import TaskTile, TiledProduct, chosen
+from kernels.ptx.tasks.tile_source import StridedSource
+from kernels.ptx.tasks.tile_writer import write_tile
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm_problem import Gemm
@@ -28,10 +30,11 @@ _TURN = 8  # steps of the depth whose loads are under way together
 
 @dataclass(frozen=True, slots=True)
 class RowMajor:
-    """A constant B as rows of the depth, its columns side by side."""
+    """A constant B as rows of the depth, its columns side by side, and zeros behind the last one."""
 
     depth: int
     columns: int
+    room: int  # columns and zeros of a row
     row: int  # strides of the array that is given
     column: int
     matrices: int = 1
@@ -40,47 +43,16 @@ class RowMajor:
     @property
     def elements(self) -> int:
         """ThreadElements of the packed form."""
-        return self.matrices * self.depth * self.columns
+        return self.matrices * self.depth * self.room
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The matrices, one after the other."""
         flat = np.ascontiguousarray(array).reshape(-1)
         shape, size = (self.matrices, self.depth, self.columns), flat.itemsize
         strides = (self.apart * size, self.row * size, self.column * size)
-        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)).reshape(-1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Matrix:
-    """A matrix whose row, or column, is the outer dim of a tile."""
-
-    base: Value
-    outer_stride: int
-    depth_stride: int
-    outers: int
-    depth: int
-    dtype: DType
-    exact: bool  # whether slices end where the depth does
-    vector: int = 1
-
-    @property
-    def along(self) -> Literal["depth", "outer"]:
-        """What lies side by side."""
-        return "outer" if self.outer_stride == 1 and self.depth_stride != 1 else "depth"
-
-    def prepare(self, block: Block, outer: Value) -> Value:
-        """Where the row or column begins; beyond the last one, where the last does."""
-        return block.f.mul(block.least(outer, self.outers - self.vector), self.outer_stride)
-
-    def slice(self, block: Block, first: Value) -> None:
-        """Nothing."""
-
-    def address(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> tuple[Value, Value | None]:
-        """Where the element lies, and whether the depth has it."""
-        f = block.f
-        at = f.add(first, place)
-        inside = None if self.exact else block.below(at, self.depth)
-        return block.at(self.base, f.add(prepared, f.mul(at, self.depth_stride)), memory_type(self.dtype)), inside
+        filled = np.zeros((self.matrices, self.depth, self.room), flat.dtype)
+        filled[..., : self.columns] = np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)
+        return filled.reshape(-1)
 
 
 def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = None) -> Kernel:
@@ -90,15 +62,16 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
     """
     if problem.arithmetic != "f32":
         raise NoTask(f"products of {problem.arithmetic} have no task.")
-    packing = _packing(problem)
+    few = problem.rows <= FEW_ROWS and tile is None
+    packing = _packing(problem, 1 if few else 4)
     b_place = problem.place_b
     if packing is not None:
         steps = (
-            dense_batch(problem.batch, problem.depth * problem.columns)
+            dense_batch(problem.batch, problem.depth * packing.room)
             if packing.matrices > 1
             else (0,) * len(problem.batch)
         )
-        b_place = Matrix(problem.columns, 1, steps)
+        b_place = Matrix(packing.room, 1, steps)
     b_dtype = problem.b_dtype
     operands = (
         Operand("a", "input", DType.F32, problem.place_a.elements(problem.rows, problem.depth, problem.batch)),
@@ -111,25 +84,20 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
     )  # fmt: skip
     if not (problem.rows and problem.columns and problem.matrices):
         return write_task(target, name, operands, 0, lambda block: None)
-    if problem.rows <= FEW_ROWS and tile is None:
+    if few:
         return _few_rows(problem, b_place, b_dtype, operands, target, name)
     tile = tile or chosen(tiled(problem), target)
     counts = (problem.matrices, -(-problem.rows // tile.rows), -(-problem.columns // tile.columns))
-    vector = 4 if packing is not None and problem.columns % 4 == 0 and b_dtype is DType.F32 else 1
+    vector = 4 if packing is not None and b_dtype is DType.F32 else 1
+    columns = problem.columns if packing is None else packing.room
 
     def body(block: Block) -> None:
         f = block.f
         matrix, down, over = block.split(block.number, counts)
         batch = block.split(matrix, problem.batch)
-        exact = bool(problem.depth) and problem.depth % tile.slice == 0
-        a, b = problem.place_a, b_place
-        left = _Matrix(
-            _moved(block, "a", a, batch, DType.F32), a.row, a.column, problem.rows, problem.depth, DType.F32, exact
-        )
-        right = _Matrix(
-            _moved(block, "b", b, batch, b_dtype), b.column, b.row, problem.columns, problem.depth, b_dtype, exact,
-            vector,
-        )  # fmt: skip
+        a, b, depth = problem.place_a, b_place, problem.depth
+        left = StridedSource(_moved(block, "a", a, batch, DType.F32), a.row, a.column, problem.rows, depth, DType.F32)
+        right = StridedSource(_moved(block, "b", b, batch, b_dtype), b.column, b.row, columns, depth, b_dtype, vector)
 
         def store(rows: Value, columns: Value, sums: Value) -> None:
             store_elements(
@@ -142,7 +110,7 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
                 (problem.rows, problem.columns),
             )
 
-        write_tile(block, tile, problem.depth, left, right, (f.mul(down, tile.rows), f.mul(over, tile.columns)), store)
+        write_tile(block, tile, depth, left, right, (f.mul(down, tile.rows), f.mul(over, tile.columns)), store)
 
     return write_task(
         target, name, operands, counts[0] * counts[1] * counts[2], body, shared=tile.shared, flops=problem.flops,
@@ -152,10 +120,8 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
 
 def tiled(problem: Gemm) -> TiledProduct:
     """The product as tiles see it."""
-    vectors = problem.constant_b and problem.columns % 4 == 0 and problem.b_dtype is DType.F32
-    return TiledProduct(
-        problem.rows, problem.columns, problem.depth, problem.matrices, PLAIN, VECTORS if vectors else PLAIN
-    )
+    vector = 4 if problem.constant_b and problem.b_dtype is DType.F32 else 1
+    return TiledProduct(problem.rows, problem.columns, problem.depth, problem.matrices, 1, vector)
 
 
 class ProductOutput:
@@ -210,7 +176,7 @@ def _elements(problem: Gemm) -> int:
     return problem.place_c.elements(problem.rows, problem.columns, problem.batch)
 
 
-def _packing(problem: Gemm) -> RowMajor | None:
+def _packing(problem: Gemm, vector: int) -> RowMajor | None:
     if not problem.constant_b:
         return None
     b = problem.place_b
@@ -220,6 +186,7 @@ def _packing(problem: Gemm) -> RowMajor | None:
     return RowMajor(
         problem.depth,
         problem.columns,
+        -(-problem.columns // vector) * vector,
         b.row,
         b.column,
         problem.matrices if several else 1,

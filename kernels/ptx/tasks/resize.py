@@ -7,8 +7,9 @@ from math import prod
 from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Value
-from kernels.ptx.tasks.convolution import PixelOutput, channel_at
+from kernels.ptx.tasks.convolution import PixelOutput
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
+from kernels.ptx.tasks.pixels import channel_at
 from kernels.ptx.tasks.threads import MOST_ELEMENTS, Block, NoTask, each_of, span, write_task
 from kernels.target import Target
 from kernels.templates.convolution.problem import INPUT, OUTPUT

@@ -87,6 +87,23 @@ class Block:
             return self.f.at(base, place, kind)
         return self.f.at(base, self.f.convert("sext", "i64", place), kind)
 
+    def load_vector(self, address: Value, count: int) -> list[Value]:
+        """Floats that lie side by side, read at once: one, two or four."""
+        if count == 1:
+            return [self.f.load("float", address)]
+        some = self.f.load(f"<{count} x float>", address, align=4 * count)
+        return [self.f.extract(some, lane) for lane in range(count)]
+
+    def store_vector(self, values: Sequence[Value], address: Value) -> None:
+        """Floats side by side, written at once: one, two or four."""
+        if len(values) == 1:
+            self.f.store(values[0], address)
+            return
+        some = Value(("undef",), f"<{len(values)} x float>")
+        for lane, one in enumerate(values):
+            some = self.f.insert(some, one, lane)
+        self.f.store(some, address, align=4 * len(values))
+
     def copy(self, to: Value, address: Value, inside: Value | None, dtype: DType, vector: int = 1) -> None:
         """Begin to copy floats from global to shared memory, as float32: zeros where they are not `inside`.
 

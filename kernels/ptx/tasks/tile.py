@@ -11,55 +11,36 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
 
-from kernels.dtype import DType
-from kernels.llvm.function import Value, joined
-from kernels.ptx.tasks.threads import RESIDENT, THREADS, Block
+from kernels.ptx.tasks.threads import RESIDENT, THREADS, WARP
 from kernels.target import Target
 
 STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
-_PAD = 4  # elements between rows of a slice: they stay aligned for vectors of four
-# Cycles: of a slice whatever it holds, of a block before and after, of each result of a thread; and what two blocks
-# side by side take of one's. Rounded from a fit to the tiles of 40 products and convolutions on one H200 (python -m
-# bench.gpu.tiles), but for the second, of which that gave 5,930. The fit was judged by the tiles that it was made of.
-_LEAST_SLICE, _FIXED_CYCLES, _STORE_CYCLES, _TOGETHER = 300.0, 3000.0, 5.0, 1.7
-_HELD = 0.9  # of the cycles in which shared memory is read, those that multiplying does not hide
-# Instructions of a copy: of four elements, of one, of one whose place is worked out. The second is a guess.
-VECTORS, PLAIN, WINDOWS = 3.0, 16.0, 40.0
+PAD = 4  # elements between rows of a slice whose depth lies side by side: they stay aligned for vectors of four
+# Cycles: of a block before its first slice and behind its last one; and the share of those in which shared memory is
+# read that multiplying does not hide. Both are judged by the tiles that were timed on one H200 (python -m
+# bench.gpu.estimates); all else follows from what is counted and from how many instructions a multiprocessor issues.
+_FIXED_CYCLES, _HELD = 3000.0, 0.5
+_ISSUED = 4  # instructions of warps that a multiprocessor issues in a cycle, and multiplications it does
 
 
-class TileSource(Protocol):
-    """Where one operand of a tile is read. Outside the depth it is 0; beyond the tile's rows any element is right."""
+@dataclass(frozen=True, slots=True)
+class SliceCounts:
+    """Instructions of a warp for a slice beside those that multiply and read it (python -m bench.gpu.counts).
 
-    @property
-    def along(self) -> Literal["depth", "outer"]:
-        """What lies side by side in memory."""
-        ...
+    Of each slice; of a copy of four elements, and of one; of a slice of one tap, and of a copy of such a one; of a copy
+    whose tap and channel are looked up; and for each axis whose border is checked, of a slice or such a copy.
+    """
 
-    @property
-    def vector(self) -> int:
-        """Elements along the outer dim that are copied at once, aligned as a whole: 4 or 1."""
-        ...
-
-    @property
-    def dtype(self) -> DType:
-        """As they lie in memory."""
-        ...
-
-    def prepare(self, block: Block, outer: Value) -> Any:
-        """What is the same for all of the depth, of a row or a column."""
-        ...
-
-    def slice(self, block: Block, first: Value) -> Any:
-        """What is the same for a slice of the depth that begins at `first`."""
-        ...
-
-    def address(self, block: Block, prepared: Any, part: Any, first: Value, place: Value) -> tuple[Value, Value | None]:
-        """Where the element at `first + place` of the depth lies, and whether it is there; None: it always is."""
-        ...
+    slice: float = 18.0
+    vector: float = 1.0
+    element: float = 1.0
+    tap: float = 7.0
+    tapped: float = 1.0
+    placed: float = 6.0
+    check: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +64,19 @@ class TaskTile:
         return THREADS // self.pieces
 
     @property
+    def share(self) -> int:
+        """Places of a slice that a group multiplies."""
+        return self.slice // self.groups
+
+    @property
+    def left_elements(self) -> int:
+        """Elements of one slice of the left operand in shared memory, however it lies."""
+        return self.rows * (self.slice + PAD)
+
+    @property
     def slice_elements(self) -> int:
         """Elements of one slice of both operands in shared memory."""
-        return self.slice * (self.rows + self.columns + 2 * _PAD)
+        return self.left_elements + self.columns * (self.slice + PAD)
 
     @property
     def shared(self) -> int:
@@ -108,185 +99,59 @@ TILES = (
 
 @dataclass(frozen=True, slots=True)
 class TiledProduct:
-    """What tiles are of: so many products, and what the copy of an element of each operand takes."""
+    """What tiles are of: so many products, and how each operand is copied."""
 
     rows: int
     columns: int
     depth: int
     matrices: int = 1
-    left: float = VECTORS
-    right: float = PLAIN
+    left: int = 1  # elements of a copy
+    right: int = 1
+    channels: int = 0  # of the images under windows, where the right operand is such
+    checks: int = 1  # axes along which these windows reach over the border
+
+    def by_taps(self, tile: TaskTile) -> bool:
+        """Whether each slice has channels of one tap."""
+        return bool(self.channels) and self.channels % tile.slice == 0
 
 
-def cycles(tile: TaskTile, product: TiledProduct, target: Target) -> float:
-    """An estimate of the cycles of all blocks: waves of them, and in each the slices of a block."""
+def instructions(tile: TaskTile, product: TiledProduct, counts: SliceCounts | None = None) -> float:
+    """Instructions of a block's warps for a slice; `counts` are those of today's tiles where none are given."""
+    counts = counts or SliceCounts()
+    multiplies = tile.rows * tile.columns * tile.slice / WARP
+    reads = THREADS / WARP * tile.share * (tile.tall + tile.wide) / 4
+    each, checks = {4: counts.vector, 1: counts.element}, counts.check * product.checks
+    copies = tile.rows * tile.slice / product.left / WARP * each[product.left]
+    of_right = each[product.right]
+    if product.channels:
+        of_right = counts.tapped if product.by_taps(tile) else counts.placed + checks
+    copies += tile.columns * tile.slice / product.right / WARP * of_right
+    others = counts.slice + (counts.tap + checks if product.by_taps(tile) else 0.0)
+    return multiplies + reads + copies + THREADS / WARP * others
+
+
+def passes(tile: TaskTile, product: TiledProduct) -> float:
+    """Passes over the banks of shared memory for a slice of a block: of reads and of copies, without conflicts."""
+    reads = THREADS * tile.share * (tile.tall + tile.wide) / WARP
+    return reads + (tile.rows + tile.columns) * tile.slice / WARP
+
+
+def cycles(
+    tile: TaskTile, product: TiledProduct, target: Target, resident: int = RESIDENT,
+    counts: SliceCounts | None = None,
+) -> float:  # fmt: skip
+    """An estimate of the cycles of all blocks: waves of them, and in each the slices of those that are side by side."""
     blocks = product.matrices * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
     slices = max(1, -(-product.depth // tile.slice))
-    multiplies = tile.rows * tile.columns * tile.slice / 128
-    # A multiprocessor hands out 128 bytes of shared memory a cycle; a vector of four is read by a quarter of a warp.
-    held = tile.pieces * tile.slice * (tile.tall + tile.wide) * 4 / 128
-    copies = (tile.rows * product.left + tile.columns * product.right) * tile.slice / 128
-    beside = min(RESIDENT, -(-blocks // max(1, target.workers)))
-    each = max((multiplies + _HELD * held + copies) * (_TOGETHER if beside > 1 else 1.0), _LEAST_SLICE)
-    stores = tile.rows * tile.columns / THREADS * _STORE_CYCLES
-    return -(-blocks // (beside * max(1, target.workers))) * (slices * each + _FIXED_CYCLES + stores)
+    beside = min(resident, -(-blocks // max(1, target.workers)))
+    each = instructions(tile, product, counts) / _ISSUED + _HELD * passes(tile, product)
+    return -(-blocks // (beside * max(1, target.workers))) * (slices * beside * each + _FIXED_CYCLES)
 
 
-def chosen(product: TiledProduct, target: Target) -> TaskTile:
-    """The tile with the least cycles by estimate, of those of which `RESIDENT` blocks have room."""
-    fitting = [tile for tile in TILES if RESIDENT * (tile.shared + 1024) <= target.l1] or list(TILES[-2:])
-    return min(fitting, key=lambda tile: cycles(tile, product, target))
+def chosen(product: TiledProduct, target: Target, more: Callable[[TaskTile], int] = lambda tile: 0) -> TaskTile:
+    """The tile with the least cycles by estimate, of those of which `RESIDENT` blocks have room.
 
-
-StoreSums = Callable[[Value, Value, Value], None]
-
-
-def write_tile(
-    block: Block,
-    tile: TaskTile,
-    depth: int,
-    left: TileSource,
-    right: TileSource,
-    corner: tuple[Value, Value],
-    store: StoreSums,
-) -> None:
-    """The sums of a tile at a corner (row, column); `store(rows, columns, sums)` takes several elements.
-
-    Each is a value of several parts, one for each element.
+    `more` is what a tile takes of shared memory beside its own, in bytes.
     """
-    f = block.f
-    group_pieces = tile.pieces
-    piece = block.thread
-    group = block.word(0)
-    if tile.groups > 1:
-        group = f.binary("udiv", block.thread, block.word(group_pieces))
-        piece = f.sub(block.thread, f.mul(group, group_pieces))
-    across = tile.columns // tile.wide
-    down = f.binary("udiv", piece, block.word(across))
-    over = f.sub(piece, f.mul(down, across))
-    sides = (
-        _Side(block, left, tile.rows, tile.slice, corner[0], 0),
-        _Side(block, right, tile.columns, tile.slice, corner[1], tile.slice * (tile.rows + _PAD)),
-    )
-    slices = max(1, -(-depth // tile.slice))
-    share = tile.slice // tile.groups  # of a slice, for a group
-
-    def bring(number: Value) -> None:
-        """Begin to copy a slice; one behind the last is copied for nothing, from the last one's place."""
-        stage = f.binary("and", number, block.word(STAGES - 1))
-        base = block.at(block.shared, f.mul(stage, tile.slice_elements))
-        near = f.mul(block.least(number, slices - 1), tile.slice)
-        for side in sides:
-            side.copy(base, near)
-        block.copies_end()
-
-    for number in range(STAGES - 1):
-        bring(block.word(number))
-    sums = joined([f.number("float", 0.0)] * (tile.tall * tile.wide))
-
-    def step(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
-        block.await_copies(STAGES - 2)
-        block.barrier()
-        bring(f.add(number, STAGES - 1))
-        stage = f.binary("and", number, block.word(STAGES - 1))
-        base = block.at(block.shared, f.mul(stage, tile.slice_elements))
-        begin = f.mul(group, share)
-        rows_at = block.at(base, f.add(f.mul(begin, tile.rows + _PAD), f.mul(down, tile.tall)))
-        place = f.add(f.mul(begin, tile.columns + _PAD), f.mul(over, tile.wide))
-        columns_at = block.at(base, f.add(place, tile.slice * (tile.rows + _PAD)))
-        parts = list(carried[0].split())
-        for k in range(share):
-            a = _vector(block, rows_at, k * (tile.rows + _PAD), tile.tall)
-            b = _vector(block, columns_at, k * (tile.columns + _PAD), tile.wide)
-            for row in range(tile.tall):
-                for column in range(tile.wide):
-                    at = row * tile.wide + column
-                    parts[at] = f.fma(a[row], b[column], parts[at])
-        return (joined(parts),)
-
-    (sums,) = f.loop(block.word(0), block.word(slices), 1, step, (sums,))
-    block.await_copies(0)  # those for nothing, too: the memory is somebody else's next
-    row, column = f.add(corner[0], f.mul(down, tile.tall)), f.add(corner[1], f.mul(over, tile.wide))
-    if tile.groups == 1:
-        rows = joined([f.add(row, one) for one in range(tile.tall) for _ in range(tile.wide)])
-        columns = joined([f.add(column, one) for _ in range(tile.tall) for one in range(tile.wide)])
-        store(rows, columns, sums)
-        return
-    _store_shared(block, tile, group, piece, row, column, sums, store)
-
-
-def _store_shared(
-    block: Block, tile: TaskTile, group: Value, piece: Value, row: Value, column: Value, sums: Value, store: StoreSums
-) -> None:
-    """Add the sums of all groups, each group some of a piece, and store them."""
-    f, count = block.f, tile.tall * tile.wide
-    block.barrier()
-    mine = block.at(block.shared, f.add(f.mul(group, count * tile.pieces), piece))
-    for number, one in enumerate(sums.split()):
-        f.store(one, f.at(mine, number * tile.pieces))
-    block.barrier()
-    each = -(-count // tile.groups)
-    rows, columns, totals = list[Value](), list[Value](), list[Value]()
-    for number in range(each):
-        which = f.add(f.mul(group, each), number)
-        which = which if count % tile.groups == 0 else block.least(which, count - 1)
-        total: Value | None = None
-        at = block.at(block.shared, f.add(f.mul(which, tile.pieces), piece))
-        for other in range(tile.groups):
-            one = f.load("float", f.at(at, other * count * tile.pieces))
-            total = one if total is None else f.add(total, one)
-        assert total is not None, "there are groups"
-        down = f.binary("udiv", which, block.word(tile.wide))
-        rows.append(f.add(row, down))
-        columns.append(f.add(column, f.sub(which, f.mul(down, tile.wide))))
-        totals.append(total)
-    store(joined(rows), joined(columns), joined(totals))
-
-
-def _vector(block: Block, base: Value, offset: int, count: int) -> list[Value]:
-    """ThreadElements that lie side by side in shared memory, in vectors of up to four."""
-    f, found = block.f, list[Value]()
-    for start in range(0, count, 4):
-        size = min(4, count - start)
-        address = f.at(base, offset + start)
-        if size == 1:
-            found.append(f.load("float", address))
-            continue
-        some = f.load(f"<{size} x float>", address, align=4 * size)
-        found += [f.extract(some, lane) for lane in range(size)]
-    return found
-
-
-class _Side:
-    """One operand: which elements of a slice a thread copies."""
-
-    def __init__(self, block: Block, source: TileSource, extent: int, slice_: int, corner: Value, offset: int) -> None:
-        self._block, self._source, f = block, source, block.f
-        self._stride, self._offset = extent + _PAD, offset
-        vectors = extent // source.vector
-        inner = slice_ if source.along == "depth" else vectors
-        self._count = slice_ * vectors
-        self._places: list[tuple[Value, Value, Value]] = []  # the copy, in the slice's depth, and in the tile
-        for start in range(0, self._count, THREADS):
-            number = f.add(block.thread, start)
-            slow = f.binary("udiv", number, block.word(inner))
-            fast = f.sub(number, f.mul(slow, inner))
-            depth, outer = (fast, slow) if source.along == "depth" else (slow, fast)
-            self._places.append((number, depth, f.mul(outer, source.vector)))
-        self._prepared = [source.prepare(block, f.add(corner, outer)) for _, _, outer in self._places]
-
-    def copy(self, base: Value, first: Value) -> None:
-        """Copy the thread's elements of the slice that begins at `first`."""
-        block, f, source = self._block, self._block.f, self._source
-        part = source.slice(block, first)
-        for prepared, (number, place, outer) in zip(self._prepared, self._places, strict=True):
-
-            def one(prepared: Any = prepared, place: Value = place, outer: Value = outer) -> None:
-                address, inside = source.address(block, prepared, part, first, place)
-                to = block.at(base, f.add(f.add(f.mul(place, self._stride), outer), self._offset))
-                block.copy(to, address, inside, source.dtype, source.vector)
-
-            if self._count % THREADS and number is self._places[-1][0]:
-                f.when(block.below(number, self._count), one)
-            else:
-                one()
+    fitting = [tile for tile in TILES if RESIDENT * (tile.shared + more(tile) + 1024) <= target.l1] or list(TILES[-2:])
+    return min(fitting, key=lambda tile: cycles(tile, product, target))

@@ -52,7 +52,10 @@ class TaskProgram:
     @property
     def description(self) -> TaskDescription:
         """What whoever runs it has to know."""
-        return TaskDescription.of(self.listing, self.target, self.linked.workers, self.linked.worker_count)
+        linked = self.linked
+        return TaskDescription.of(
+            linked.listing, self.target, linked.workers, linked.worker_count, linked.bytes_of
+        )  # fmt: skip
 
     def files(self) -> Mapping[str, bytes]:
         """The files of the bundle by their names."""
