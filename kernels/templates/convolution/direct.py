@@ -299,15 +299,17 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         _, strides_row, strides_column = problem.strides
         taps: tuple[Value, ...] = ()
         if self.around is None:
-            down = f.mul(f.sub(row, place.first_row) if self.staged else row, strides_row)
-            right = f.mul(column, strides_column)
+            distance = f.add(
+                f.mul(f.sub(row, place.first_row) if self.staged else row, strides_row * source.row_stride),
+                f.mul(column, strides_column * source.column_stride),
+            )
         else:  # to what the first tap sees that is needed: others may lie outside of a copy
             taps = write_needed(f, problem, (row, column), (rows, columns))
             down = f.add(f.mul(row, strides_row), f.mul(taps[0], problem.dilations[1]))
             right = f.add(f.mul(column, strides_column), f.mul(taps[1], problem.dilations[2]))
             if self.staged:
                 down, right = f.sub(down, place.seen), f.sub(right, problem.pads[2] - self.around[1][0])
-        distance = f.add(f.mul(down, source.row_stride), f.mul(right, source.column_stride))
+            distance = f.add(f.mul(down, source.row_stride), f.mul(right, source.column_stride))
         x = f.at(place.x, distance)
         x = f.at(x, f.mul(part, self._part_distance(dense)))
         size = channels.size * self.lanes
