@@ -180,7 +180,7 @@ class _DotsBuilder(RowBuilder):
         given = [Parameter(one, "ptr", "noalias nocapture readonly") for one in (*names, "row")]
         f = Function(self.module, name, (*given, Parameter("sums", "ptr", "noalias nocapture")))
         real, words, width = types.vector("float", lanes), types.vector("i32", lanes), vectors * lanes
-        row, nothing = f.parameter("row"), joined([f.number(types.vector("float", lanes), 0)] * vectors)
+        row = f.parameter("row")
         groups = product.block // product.each // WORD  # words of a column of a block
         together = gcd(groups, TOGETHER)
         mask = f.number(words, sum((1 << product.bits) - 1 << 8 * byte for byte in range(WORD)))
@@ -234,8 +234,5 @@ class _DotsBuilder(RowBuilder):
                 found.append(f.fma(moved, f.load(real, f.at(f.parameter("scales"), at)), before))
             return [joined(found)]
 
-        (sums,) = f.loop(0, product.blocks, 1, block, [nothing])
-        for place, one in enumerate(sums.split()):
-            f.store(one, f.at(f.parameter("sums"), place * lanes), align=4 * lanes)
-        f.finish()
+        self._summed(f, vectors, block)
         return name

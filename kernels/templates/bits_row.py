@@ -14,7 +14,7 @@ from functools import partial
 
 from kernels.kernel import Kernel
 from kernels.llvm import types
-from kernels.llvm.function import Amount, Function, Parameter, Value, joined
+from kernels.llvm.function import Amount, Body, Function, Parameter, Value, joined
 from kernels.target import Target
 from kernels.templates.bits import BitsBuilder, BitsProduct, InvalidBits, estimate
 from kernels.templates.epilogue import origins
@@ -167,8 +167,13 @@ class RowBuilder(BitsBuilder):
                 found.append(f.fma(moved, f.load(real, f.at(f.parameter("scales"), at)), before))
             return [joined(found)]
 
-        (sums,) = f.loop(0, product.blocks, 1, block, [nothing])
-        for place, one in enumerate(sums.split()):
-            f.store(one, f.at(f.parameter("sums"), place * lanes), align=4 * lanes)
-        f.finish()
+        self._summed(f, vectors, block)
         return name
+
+    def _summed(self, f: Function, vectors: int, block: Body) -> None:
+        """End a function of a panel: sums that begin with nothing, and go through all blocks of the depth."""
+        nothing = joined([f.number(types.vector("float", self.lanes), 0)] * vectors)
+        (sums,) = f.loop(0, self.product.blocks, 1, block, [nothing])
+        for place, one in enumerate(sums.split()):
+            f.store(one, f.at(f.parameter("sums"), place * self.lanes), align=4 * self.lanes)
+        f.finish()

@@ -19,10 +19,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.memory.tensors import ModelMemory
+from graphopt.memory.tiling.names import names_of, new_name
 from graphopt.model import constants, nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.table import operator_of
-from memplan.lifetimes import free_name
 
 MOST_TIME = 0.08  # of the whole model's time: what is made again may take so much
 LITTLE, MUCH = 0.005, 0.5  # of that time, and of the budget: what takes more than this is made again if it is so large
@@ -31,7 +31,7 @@ MOST_NODES = 24  # that make a value again
 
 def with_products_apart(model: ir.Model) -> ir.Model:
     """A copy of `model` with a product for each part that a Split makes of one; the same model where there is none."""
-    copy, names = model.clone(), _names(model)
+    copy, names = model.clone(), names_of(model)
     divided = [_divide(copy, node, names) for node in tuple(copy.graph) if node.op_type == "Split"]
     return copy if any(divided) else model
 
@@ -44,7 +44,7 @@ def with_values_again(model: ir.Model, memory: ModelMemory, live: Sequence[int],
     chosen = _chosen(model, memory, live, budget)
     if not chosen:
         return model
-    copy, names = model.clone(), _names(model)
+    copy, names = model.clone(), names_of(model)
     there = dict(zip(model.graph, copy.graph, strict=True))
     for one in chosen:
         _make_again(copy.graph, [there[node] for node in one.makers], there[one.reader], one.result, names)
@@ -140,11 +140,11 @@ def _make_again(graph: ir.Graph, makers: Sequence[ir.Node], reader: ir.Node, res
         inputs = [None if one is None else made.get(one, one) for one in node.inputs]
         last = ir.Node(
             node.domain, node.op_type, inputs, list(node.attributes.values()), overload=node.overload,
-            num_outputs=len(node.outputs), name=_new(node.name or node.op_type, names), doc_string=node.doc_string,
+            num_outputs=len(node.outputs), name=new_name(node.name or node.op_type, names), doc_string=node.doc_string,
             metadata_props={**node.metadata_props, nodes.RECOMPUTED: node.name or node.op_type},
         )  # fmt: skip
         for mine, theirs in zip(last.outputs, node.outputs, strict=True):
-            mine.name = _new(theirs.name, names) if theirs.name else ""
+            mine.name = new_name(theirs.name, names) if theirs.name else ""
             mine.type, mine.shape = theirs.type, theirs.shape
             made[theirs] = mine
         graph.insert_before(reader, last)
@@ -172,12 +172,13 @@ def _divide(model: ir.Model, split: ir.Node, names: set[str]) -> bool:
     array, first, producers = tensor.numpy(), 0, []
     for output, shape in zip(split.outputs, shapes, strict=True):
         assert shape is not None, "it was looked at"
-        name = _new(f"{split.inputs[1].name if len(split.inputs) > 1 and split.inputs[1] else output.name}_part", names)
+        given = split.inputs[1] if len(split.inputs) > 1 else None
+        name = new_name(f"{given.name if given is not None and given.name else output.name}_part", names)
         held = ir.Tensor(np.ascontiguousarray(array[:, first : first + shape[axis]]), dtype=tensor.dtype, name=name)
         weights = ir.Value(name=name, shape=held.shape, type=ir.TensorType(held.dtype), const_value=held)
         model.graph.register_initializer(weights)
         part = ir.Node(
-            "", "MatMul", [x, weights], name=_new(f"{product.name or output.name}_part", names),
+            "", "MatMul", [x, weights], name=new_name(f"{product.name or output.name}_part", names),
             metadata_props=dict(product.metadata_props),
         )  # fmt: skip
         producers.append((output, part))
@@ -190,16 +191,3 @@ def _divide(model: ir.Model, split: ir.Node, names: set[str]) -> bool:
         result.name, output.name = output.name, None
     model.graph.remove([split, product], safe=True)
     return True
-
-
-def _names(model: ir.Model) -> set[str]:
-    """The names of all values and nodes."""
-    graph = model.graph
-    values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
-    return {one.name or "" for one in (*values, *graph)} | set(graph.initializers)
-
-
-def _new(name: str, names: set[str]) -> str:
-    found = free_name(name, names)
-    names.add(found)
-    return found

@@ -19,10 +19,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.memory.tiling.locality import part
+from graphopt.memory.tiling.names import names_of, new_name
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Part, Range
-from memplan.lifetimes import free_name
 
 STATES: Mapping[str, Mapping[int, int]] = {"GRU": {5: 1}, "RNN": {5: 1}, "LSTM": {5: 1, 6: 2}}  # operand: result
 LENGTHS = 4  # the operand with the lengths of sequences
@@ -84,15 +84,15 @@ def _read_states(model: ir.Model, facts: Facts) -> None:
 
 
 def _read_state(model: ir.Model, layer: ir.Node, gather: ir.Node, shape: tuple[int, ...]) -> None:
-    names = _names(model)
+    names = names_of(model)
     while len(layer.outputs) < 2:
         layer.resize_outputs(len(layer.outputs) + 1)
     state = layer.outputs[1]
     if not state.name:
-        state.name = _new(f"{layer.name or layer.op_type}_state", names)
+        state.name = new_name(f"{layer.name or layer.op_type}_state", names)
     state.type = gather.outputs[0].type
-    target = _constant(model, np.array(shape, np.int64), _new(f"{state.name}_shape", names))
-    reshape = ir.Node("", "Reshape", [state, target], name=_new(f"{state.name}_reshape", names))
+    target = _constant(model, np.array(shape, np.int64), new_name(f"{state.name}_shape", names))
+    reshape = ir.Node("", "Reshape", [state, target], name=new_name(f"{state.name}_reshape", names))
     result, old = reshape.outputs[0], gather.outputs[0]
     result.type, result.shape = old.type, ir.Shape(shape)
     model.graph.insert_before(gather, reshape)
@@ -182,7 +182,7 @@ class _Writer:
     """Writes chains in chunks in the place of their last nodes."""
 
     def __init__(self, model: ir.Model, facts: Facts) -> None:
-        self._model, self._facts, self._names = model, facts, _names(model)
+        self._model, self._facts, self._names = model, facts, names_of(model)
 
     def write(self, chain: _Chain, count: int) -> None:
         graph, last = self._model.graph, chain.members[-1]
@@ -241,7 +241,7 @@ class _Writer:
         how = part(self._facts, node, Range(chain.axes[node.outputs[0]], *steps))
         assert how is not None, "the whole has one"
         for position, array in how.constants.items():
-            inputs[position] = _constant(self._model, array, _new(f"{node.name}_shape", self._names))
+            inputs[position] = _constant(self._model, array, new_name(f"{node.name}_shape", self._names))
         copy = self._copy(node, inputs, 1, how.attributes)
         held[node.outputs[0]] = copy.outputs[0]
         return [*made, copy]
@@ -270,26 +270,26 @@ class _Writer:
         changed = [ir.convenience.convert_attribute(name, value) for name, value in attributes.items()]  # type: ignore[arg-type]
         of = node.name or node.op_type
         copy = ir.Node(
-            node.domain, node.op_type, inputs, [*kept, *changed], num_outputs=count, name=_new(of, self._names),
+            node.domain, node.op_type, inputs, [*kept, *changed], num_outputs=count, name=new_name(of, self._names),
             metadata_props={**node.metadata_props, nodes.TILED: of},
         )  # fmt: skip
         for number, value in enumerate(copy.outputs):
-            value.name = _new(f"{of}_{number}_chunk", self._names)
+            value.name = new_name(f"{of}_{number}_chunk", self._names)
             value.type = node.outputs[number].type or node.outputs[0].type
         return copy
 
     def _slice(self, value: ir.Value, axis: int, low: int, high: int) -> ir.Node:
         bounds = [
-            _constant(self._model, np.array([one], np.int64), _new(f"{value.name}_bound", self._names))
+            _constant(self._model, np.array([one], np.int64), new_name(f"{value.name}_bound", self._names))
             for one in (low, high, axis)
         ]
         return self._node("Slice", [value, *bounds], {}, value)
 
     def _node(self, kind: str, inputs: Sequence[ir.Value], attributes: Mapping[str, int], of: ir.Value) -> ir.Node:
         name = of.name or kind
-        node = ir.node(kind, inputs, attributes, name=_new(f"{name}_{kind.lower()}", self._names))
+        node = ir.node(kind, inputs, attributes, name=new_name(f"{name}_{kind.lower()}", self._names))
         node.metadata_props[nodes.TILED] = name
-        node.outputs[0].name = _new(f"{name}_chunk", self._names)
+        node.outputs[0].name = new_name(f"{name}_chunk", self._names)
         node.outputs[0].type = of.type
         return node
 
@@ -299,15 +299,3 @@ def _constant(model: ir.Model, array: np.ndarray, name: str) -> ir.Value:
     value = ir.Value(name=name, shape=held.shape, type=ir.TensorType(held.dtype), const_value=held)
     model.graph.register_initializer(value)
     return value
-
-
-def _names(model: ir.Model) -> set[str]:
-    graph = model.graph
-    values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
-    return {one.name or "" for one in (*values, *graph)} | set(graph.initializers)
-
-
-def _new(name: str, names: set[str]) -> str:
-    found = free_name(name, names)
-    names.add(found)
-    return found
