@@ -58,7 +58,7 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
                 if aim == budget:
                     least.append(error.least)
                 return False
-            arena = planned(fit).plan.arena_size
+            arena = _arena(fit)
             if arena <= budget:
                 found.append(fit)
                 return True
@@ -107,6 +107,10 @@ def _apart(model: ir.Model, budget: int, judge: Judge) -> ir.Model:
     divided = with_products_apart(model)
     memory = model_memory(divided)
     return with_values_again(divided, memory, judge(divided, memory).live, budget)
+
+
+def _arena(lowered: Lowered) -> int:
+    return planned(lowered).plan.arena_size
 
 
 def _lie(lowered: Lowered) -> list[object]:

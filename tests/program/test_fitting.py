@@ -31,7 +31,7 @@ IMAGES = """g (float[1,3,32,32] x) => (float[1,16,14,14] y) {
 }"""
 ARRAYS = {
     "square": _weight(32, 32), "wide": _weight(32, 128), "narrow": _weight(128, 32),
-    "w": _weight(1, 96, 32), "r": _weight(1, 96, 32), "c": _weight(16, 16, 3, 3), "one": np.array([1]),
+    "w": _weight(1, 96, 32), "r": _weight(1, 96, 32), "taps": _weight(16, 16, 3, 3), "one": np.array([1]),
     "first": _weight(32, 3, 3, 3), "last": _weight(16, 32, 2, 2),
 }  # fmt: skip
 
@@ -56,8 +56,8 @@ RECURRENT = """g (float[48,1,32] x) => (float[1,1,32] y) {
     a = GRU<hidden_size = 32>(x, w, r) b = Squeeze(a, one) t, y = GRU<hidden_size = 32>(b, w, r)
 }"""
 STACK = """g (float[1,16,24,8] x) => (float[1,16,6,2] y) {
-    a = Conv<pads = [1, 1, 1, 1]>(x, c) b = Relu(a) d = Conv<pads = [1, 1, 1, 1]>(b, c) e = Relu(d)
-    f = Conv<pads = [1, 1, 1, 1]>(e, c) h = Relu(f) i = Conv<pads = [1, 1, 1, 1]>(h, c) k = Relu(i)
+    a = Conv<pads = [1, 1, 1, 1]>(x, taps) b = Relu(a) d = Conv<pads = [1, 1, 1, 1]>(b, taps) e = Relu(d)
+    f = Conv<pads = [1, 1, 1, 1]>(e, taps) h = Relu(f) i = Conv<pads = [1, 1, 1, 1]>(h, taps) k = Relu(i)
     y = MaxPool<kernel_shape = [4, 4], strides = [4, 4]>(k)
 }"""
 

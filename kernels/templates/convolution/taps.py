@@ -12,7 +12,8 @@ from kernels.llvm.function import Function, Value
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.grid import Group
 
-ENOUGH = 0.88  # share of the taps that is needed, above which all are taken: loops of a few are slower than one
+ENOUGH = 0.75  # share of the taps that is needed, above which all are taken: narrow tiles and short loops cost some
+ENOUGH_APART = 0.88  # the same of a kernel with dilations, whose window is copied with many more zeros otherwise
 
 
 def needed(problem: Convolution, axis: int, start: int, size: int) -> tuple[int, int]:
@@ -38,7 +39,8 @@ def skips(problem: Convolution, rows: Iterable[Group], columns: Iterable[Group])
     """Whether tiles of these rows and columns leave out enough taps."""
     if problem.input_dilations != (1, 1, 1) or problem.kernel[1] * problem.kernel[2] == 1:
         return False
-    return share(problem, 1, rows) * share(problem, 2, columns) <= ENOUGH
+    enough = ENOUGH if problem.dilations[1:] == (1, 1) else ENOUGH_APART
+    return share(problem, 1, rows) * share(problem, 2, columns) <= enough
 
 
 def around(
