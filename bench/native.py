@@ -3,8 +3,8 @@
 Every float model of the zoo and of `models.families` that compiles whole, as the command line compiles it: by this
 machine's record, kernels measured for 3 s. One thread is read in CPU time, pinned; all cores on the clock on the wall.
 All sides take turns; a ratio is the median of pairs with its 95 % bootstrap interval. Families weigh the same,
-whatever they hold; models below `SHORT` milliseconds have a line of their own. `--keep` adds what was found to
-docs/benchmarks/PROCESSOR.json, beside what was found before, and draws the page of all of them.
+whatever they hold; models below `SHORT` milliseconds have a line of their own. A whole run adds what was found to
+docs/benchmarks/PROCESSOR.json, beside what was found before; `python -m bench.native_page` draws the page of all.
 """
 
 from __future__ import annotations
