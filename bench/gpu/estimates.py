@@ -1,6 +1,6 @@
 """The estimate of tiles from what is counted, beside the fit that it replaces: judged by tiles timed on an H200.
 
-docs/benchmarks/h200_tiles.json has 18 tiles of 31 products and convolutions (2026-11-26, python -m bench.gpu.tiles),
+docs/benchmarks/tiles/h200.json has 18 tiles of 31 products and convolutions (2026-11-26, python -m bench.gpu.tiles),
 each the median of five graphs of twenty launches. The kernels were an earlier form: their counts are here, read off
 their PTX. Three of their blocks had room on a multiprocessor. Times above six times the best tile's are left out: the
 device was not alone, and most of them are no tile's.
@@ -22,7 +22,7 @@ from kernels.ptx.tasks.tile import TILES, SliceCounts, TaskTile, TiledProduct, c
 from kernels.target import Target, cuda
 
 ISSUE = 24
-MEASURED = Path(__file__).parents[2] / "docs" / "benchmarks" / "h200_tiles.json"
+MEASURED = Path(__file__).parents[2] / "docs" / "benchmarks" / "tiles" / "h200.json"
 RESIDENT = 3  # blocks of the measured launches, by their 80 registers
 COUNTS = SliceCounts(slice=16.0, vector=6.0, element=6.0, tap=0.0, tapped=13.5, placed=37.0, check=0.0)
 LAUNCH_NS = 2100.0  # between two kernels of a graph, as measured there with a small one: in all of the times
