@@ -22,7 +22,7 @@ from graphopt.memory.tiling.locality import part
 from graphopt.memory.tiling.names import names_of, new_name
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
-from graphopt.model.operators.parts import Part, Range
+from graphopt.model.operators.parts import AttributeValue, Part, Range
 
 STATES: Mapping[str, Mapping[int, int]] = {"GRU": {5: 1}, "RNN": {5: 1}, "LSTM": {5: 1, 6: 2}}  # operand: result
 LENGTHS = 4  # the operand with the lengths of sequences
@@ -264,10 +264,10 @@ class _Writer:
         return copy
 
     def _copy(
-        self, node: ir.Node, inputs: Sequence[ir.Value | None], count: int, attributes: Mapping[str, object]
+        self, node: ir.Node, inputs: Sequence[ir.Value | None], count: int, attributes: Mapping[str, AttributeValue]
     ) -> ir.Node:
         kept = [one for one in node.attributes.values() if one.name not in attributes]
-        changed = [ir.convenience.convert_attribute(name, value) for name, value in attributes.items()]  # type: ignore[arg-type]
+        changed = [ir.convenience.convert_attribute(name, value) for name, value in attributes.items()]
         of = node.name or node.op_type
         copy = ir.Node(
             node.domain, node.op_type, inputs, [*kept, *changed], num_outputs=count, name=new_name(of, self._names),

@@ -59,18 +59,11 @@ def problems(draw: st.DrawFn, dilation: int = 2, pad: int = 3) -> Convolution:
     )  # fmt: skip
 
 
-@given(problems(), st.integers(0, 9), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=60)
+@given(
+    st.one_of(problems(), problems(dilation=14, pad=16)), st.integers(0, 9), st.sampled_from((host(), x86_64_v3()))
+)  # fmt: skip
+@settings(deadline=None, max_examples=120)
 def test_any_convolution_is_what_its_definition_says(problem, number, target):
-    taken = sample(problem)
-    found = candidates(problem, target)
-    kernel = build(problem, found[number % len(found)], target)
-    np.testing.assert_allclose(run(kernel, taken), taken.expected, atol=TOLERANCE)
-
-
-@given(problems(dilation=14, pad=16), st.integers(0, 9), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=60)
-def test_taps_that_see_zeros_alone_are_left_out(problem, number, target):
     taken = sample(problem)
     found = candidates(problem, target)
     kernel = build(problem, found[number % len(found)], target)
