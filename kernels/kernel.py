@@ -112,6 +112,8 @@ class Kernel:
     choice: str = ""  # the candidate that its template chose, whose blocks may have been larger
     shared: Kernel | None = None  # the same with blocks for several workers; None: those of this one serve
     run_blocks: Size | None = None  # the blocks that a run has, where its sizes decide; None: all of them
+    resident: int = 0  # of a GPU's task: blocks that a multiprocessor holds at once, by the registers of their threads
+    prelude: str = ""  # of a GPU's task: the function of the module that a block runs before it waits for its inputs
 
     def operand(self, name: str) -> Operand:
         """An operand by its name."""
@@ -135,12 +137,11 @@ def pointers_of(f: Function, operands: Sequence[Operand]) -> dict[str, Value]:
 
 
 def _global_pointers(f: Function, table: Value, operands: Sequence[Operand]) -> dict[str, Value]:
-    """The same on a GPU: LLVM is told that the table and all operands lie in global memory."""
-    found, there = {}, f.value("ptr addrspace(1)", f"addrspacecast ptr {table.text} to ptr addrspace(1)")
+    """The same on a GPU: LLVM is told that all operands lie in global memory; the table lies there or in shared."""
+    found, kind = {}, "ptr addrspace(1)"
     for number, operand in enumerate(operands):
-        kind = there.type
-        place = f.value(kind, f"getelementptr inbounds ptr, {kind} {there.text}, i64 {number}")
-        address = f.value(kind, f"load {kind}, {kind} {place.text}, align 8")
+        place = f.value("ptr", f"getelementptr inbounds ptr, ptr {table.text}, i64 {number}")
+        address = f.value(kind, f"load {kind}, ptr {place.text}, align 8")
         found[operand.name] = f.value("ptr", f"addrspacecast {kind} {address.text} to ptr")
     return found
 

@@ -213,7 +213,12 @@ def _changes(line: str, before: Sequence[str]) -> Iterator[tuple[FaultPlace, str
     elif "fence." in line:
         yield "fence", ""
         yield "fence", line.replace(".gpu", ".cta")
-    elif "atom." in line:
+    elif "red.release" in line:
+        yield "signal", ""
+        yield "signal", re.sub(r", %\w+;$", ", 2;", line)
+        yield "fence", line.replace("red.release", "red.relaxed")
+        yield "fence", line.replace(".gpu", ".cta")
+    elif "atom.global.add" in line:
         yield "signal", re.sub(r"atom\.global\.add\.u32 \t(%\w+), .*", r"mov.b32 \t\1, 0;", line)
         yield "signal", line.replace(", 1;", ", 2;")
         yield "signal", line.replace("atom.global", "atom.relaxed.cta.global")

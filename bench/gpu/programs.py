@@ -6,18 +6,22 @@ Microseconds are of the device, by its events: medians of rounds in which all wa
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
 import models
+from bench.speed import ratio_interval
 from graphopt.flows.asked import optimized
 from graphopt.flows.source import read, resize
 from graphopt.program.deploy.cuda.bundle import TaskProgram
@@ -27,26 +31,41 @@ from graphopt.program.make import _folded
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from kernels.target import Target, cuda
+from models import randwire, treelstm
 
-ROUNDS, SLOWEST = 20, 6
+Array = npt.NDArray[Any]
+ROUNDS, SLOWEST = 20, 4
 FOLLOWING = 10  # runs that follow one another
+OTHERS: Mapping[str, Callable[[], onnx.ModelProto]] = {"randwire": randwire.build, "treelstm": treelstm.build}
 TOLERANCE = 1e-5  # of an output's largest element
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One model: regions, items, the largest difference, microseconds of each way."""
+class Built:
+    """A model compiled for a device: a bundle's files, a feed, what ONNX Runtime makes of it, regions by their run."""
 
     model: str
-    regions: int
+    files: dict[str, bytes]
+    feeds: dict[str, Array]
+    expected: list[Array]
+    regions: list[tuple[str, str, int, int]]  # kernel, candidate, blocks, flops
+    estimate: float  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One model: items, the largest difference, microseconds of each way by rounds, the slowest regions."""
+
     items: int
     difference: float
-    times: dict[str, float]
+    times: dict[str, list[float]]
     slowest: tuple[str, ...]  # regions, each with its kernel and microseconds
 
 
 def lowered_for(name: str, target: Target) -> tuple[ir.Model, Lowered]:
-    """A model of the zoo, as it is and in tasks for a GPU."""
+    """A model of the zoo or one of `OTHERS`, as it is and in tasks for a GPU."""
+    if name in OTHERS:
+        return lowered_of(OTHERS[name](), target)
     return lowered_of(models.load(name), target, models.sizes(name))
 
 
@@ -60,12 +79,11 @@ def lowered_of(
     return original, lower(_folded(optimized(original, checked=False)), target)
 
 
-def line_of(name: str, device: Device, rounds: int = ROUNDS) -> Line:
-    """Compile a model for the device, compare it, and time it."""
-    target = cuda(f"sm_{device.capability[0]}{device.capability[1]}")
+def built(name: str, processor: str) -> Built:
+    """Compile a model, and let ONNX Runtime run it without its optimizations."""
+    target = cuda(processor)
     original, lowered = lowered_for(name, target)
     linked = link_tasks(lowered, name)
-    made = TaskProgram.of(linked, target)
     draw = np.random.default_rng(0)
     feeds = {
         one.name: (
@@ -78,41 +96,46 @@ def line_of(name: str, device: Device, rounds: int = ROUNDS) -> Line:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(ir.to_proto(original).SerializeToString(), options)
-    expected = session.run(None, feeds)
+    kernels = [region.kernel for region in lowered.regions]
+    return Built(
+        name, dict(TaskProgram.of(linked, target).files()), feeds, session.run(None, feeds),
+        [(one.name, one.candidate, one.blocks, one.flops) for one in kernels], linked.estimate_ns / 1000,
+    )  # fmt: skip
+
+
+def line_of(model: Built, device: Device, rounds: int = ROUNDS) -> Line:
+    """Compare a model on the device, and time it."""
     with tempfile.TemporaryDirectory() as folder:
-        for file, content in made.files().items():
+        for file, content in model.files.items():
             (Path(folder) / file).write_bytes(content)
         program = Program(folder, device)
-    found = program.run(None, feeds)
+    found = list[Array]()
+    for way in program._ways:
+        program.way = way
+        found += program.run(None, model.feeds)
     difference = max(
         float(np.abs(np.asarray(mine, np.float64) - theirs).max() / max(np.abs(theirs).max(), 1e-30))
-        for mine, theirs in zip(found, expected, strict=True)
+        for mine, theirs in zip(found, model.expected * len(program._ways), strict=True)
     )
     slowest = tuple(
-        f"{us:.1f} us: {lowered.regions[run].kernel.name}, {lowered.regions[run].kernel.candidate}, "
-        f"{lowered.regions[run].kernel.blocks} blocks, {lowered.regions[run].kernel.flops / us / 1e3:.0f} Gflop/s"
+        f"{us:.1f} us: {kernel}, {candidate}, {blocks} blocks, {flops / us / 1e3:.0f} Gflop/s"
         for run, us in regions_of(program)[:SLOWEST]
+        for kernel, candidate, blocks, flops in (model.regions[run],)
     )
-    times = {"estimate": linked.estimate_ns / 1000, **_times(program, rounds)}
-    return Line(name, len(lowered.regions), program._count, difference, times, slowest)
+    return Line(program._count, difference, _times(program, rounds), slowest)
 
 
-def _times(program: Program, rounds: int) -> dict[str, float]:
-    """Microseconds of a run by each way: of runs that follow one another, so that starting them takes no time."""
+def _times(program: Program, rounds: int) -> dict[str, list[float]]:
+    """Microseconds by each way, by turns: of runs that follow one another, so that starting them takes no time."""
     stream = program._stream
     timer = Timer(program.device, stream)
-    ways: dict[str, Callable[[], None]] = {
-        "pinned": lambda: program.pinned(stream),
-        "ticketed": lambda: program.ticketed(stream),
-        "launches": lambda: program.launches(stream),
-        "graph": partial(program.device.captured(stream, lambda: program.launches(stream)), stream),
-    }
+    ways: dict[str, Callable[[], None]] = {name: partial(way, stream) for name, way in program._ways.items()}
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
             taken[name].append(timer.of(_following(way)) / FOLLOWING)
     program.check()
-    return {name: float(np.median(some)) for name, some in taken.items()}
+    return taken
 
 
 def _following(way: Callable[[], None]) -> Callable[[], None]:
@@ -143,21 +166,28 @@ def main(names: list[str]) -> bool:
     """Print a line for each model; whether all ran and gave what ONNX Runtime gives."""
     device, right = Device(), True
     print(f"{device.name}: {device.multiprocessors} multiprocessors, capability {device.capability}", flush=True)
-    for name in names:
-        begun = time.monotonic()
-        try:
-            one = line_of(name, device)
-        except Exception as error:  # the others are measured all the same, and the command fails
-            print(f"{name}: FAILED: {type(error).__name__}: {error}", flush=True)
-            right = False
-            continue
-        right &= one.difference <= TOLERANCE
-        times = ", ".join(f"{way} {value:.1f}" for way, value in one.times.items())
-        print(
-            f"{name}: {one.regions} regions, {one.items} items, difference {one.difference:.1e}; us: {times}; "
-            f"{time.monotonic() - begun:.1f} s{'' if one.difference <= TOLERANCE else '; NOT EQUAL'}",
-            *one.slowest, sep="\n    ", flush=True,
-        )  # fmt: skip
+    processor = f"sm_{device.capability[0]}{device.capability[1]}"
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a process that has a GPU does not fork
+        models_built = [(name, pool.submit(built, name, processor)) for name in names]
+        for name, model in models_built:
+            try:
+                one, known = line_of(model.result(), device), model.result()
+            except Exception as error:  # the others are measured all the same, and the command fails
+                print(f"{name}: FAILED: {type(error).__name__}: {error}", flush=True)
+                right = False
+                continue
+            right &= one.difference <= TOLERANCE
+            times = ", ".join(f"{way} {np.median(some):.1f}" for way, some in one.times.items())
+            best = min(
+                (way for way in one.times if way != "launches"), key=lambda way: float(np.median(one.times[way]))
+            )
+            low, middle, high = ratio_interval(one.times["launches"], one.times[best])
+            print(
+                f"{name}: {len(known.regions)} regions, {one.items} items, difference {one.difference:.1e}; "
+                f"us: {times}; estimate {known.estimate:.0f}; launches / {best} {middle:.2f} ({low:.2f} to {high:.2f})"
+                f"{'' if one.difference <= TOLERANCE else '; NOT EQUAL'}",
+                *one.slowest, sep="\n    ", flush=True,
+            )  # fmt: skip
     return right
 
 

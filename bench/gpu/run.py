@@ -37,7 +37,10 @@ EPOCHS = 3  # times that each program runs
 ROUNDS = 2_000  # of signals and of barriers, timed together
 LAUNCHES = 2_000
 WATCHDOG = 540  # seconds
-MODELS = ("mlp_tiny", "dscnn_kws", "squeezenet1_1", "resnet18", "mobilenet_v2", "inception_v3", "nasnet_a_mobile")
+MODELS = (
+    "mlp_tiny", "dscnn_kws", "gru_unrolled", "treelstm", "lstm_bi_op", "squeezenet1_1", "resnet18", "mobilenet_v2",
+    "inception_v3", "nasnet_a_mobile", "randwire", "bert_small_rawdynamo",
+)  # fmt: skip
 
 
 def run(
@@ -71,7 +74,7 @@ def run(
         machine.write_text(_machine_file(gpu, costs))
         print(f"machine file written to {machine}")
     right = programs.main(list(MODELS))
-    if find_spec("torchvision") is not None:
+    if find_spec("torch") is not None:
         peers.main()
     if not right:
         raise typer.Exit(1)

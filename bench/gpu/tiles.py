@@ -9,10 +9,11 @@ import ctypes
 import json
 import sys
 import threading
-from collections.abc import Hashable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import astuple, dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 import models
 from bench.gpu.programs import lowered_for
 from graphopt.program.deploy.cuda.runtime import Device, Timer
+from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.ptx.emit import ptx
 from kernels.ptx.program import program_module
@@ -35,6 +37,7 @@ from kernels.templates.convolution.problem import Convolution
 from kernels.templates.gemm_problem import Gemm
 
 LAUNCHES, ROUNDS = 20, 5
+JIT_THREADS = 8  # in which the driver's compiler works
 _TURNS = threading.Lock()  # one problem is timed at a time
 
 
@@ -55,37 +58,59 @@ def problems_of(names: list[str], target: Target) -> list[tuple[str, Convolution
     return list(found.values())
 
 
-def measured(problem: Convolution | Gemm, target: Target, device: Device) -> dict[TaskTile, float]:
-    """Microseconds by tile."""
+@dataclass(frozen=True, slots=True)
+class WrittenTile:
+    """A tile's kernel without its text."""
+
+    tile: TaskTile
+    name: str
+    blocks: int
+    shared: int  # bytes
+    operands: tuple[tuple[bool, int, DType], ...]  # whether it is an output, elements, type
+
+
+def written(problem: Convolution | Gemm, target: Target) -> tuple[str, list[WrittenTile]]:
+    """The kernels of all tiles of a problem as PTX."""
     write: Any = convolution if isinstance(problem, Convolution) else product
-    made = [(tile, write(problem, target, f"tile_{number}", tile)) for number, tile in enumerate(TILES)]
-    text = ptx(program_module([one for _, one in made], target, persistent=False), target.cpu)
+    kernels: list[Kernel] = [write(problem, target, f"tile_{number}", tile) for number, tile in enumerate(TILES)]
+    tiles = [
+        WrittenTile(
+            tile, one.name, one.blocks, one.scratch_bytes,
+            tuple((operand.role == "output", operand.elements, operand.dtype) for operand in one.operands),
+        )
+        for tile, one in zip(TILES, kernels, strict=True)
+    ]  # fmt: skip
+    return ptx(program_module(kernels, target, persistent=False), target.cpu), tiles
+
+
+def measured(problem: tuple[str, list[WrittenTile]], device: Device) -> dict[TaskTile, float]:
+    """Microseconds by tile of what `written` gives."""
+    text, tiles = problem
     module = device.load(text.encode() + b"\0")
     with _TURNS:
-        return _timed(module, made, device)
+        return _timed(module, tiles, device)
 
 
-def _timed(module: ctypes.c_void_p, made: list[tuple[TaskTile, Kernel]], device: Device) -> dict[TaskTile, float]:
+def _timed(module: ctypes.c_void_p, tiles: Sequence[WrittenTile], device: Device) -> dict[TaskTile, float]:
     draw, found, stream = np.random.default_rng(0), dict[TaskTile, float](), device.stream()
-    timer = Timer(device, stream)
-    operands = made[0][1].operands
-    places = [device.allocate(one.bytes) for one in operands]
-    for one, place in zip(operands, places, strict=True):
-        if one.role != "output":
-            device.write(place, draw.standard_normal(one.elements).astype(one.dtype.numpy))
+    timer, operands = Timer(device, stream), tiles[0].operands
+    places = [device.allocate(elements * dtype.bytes) for _, elements, dtype in operands]
+    for (is_output, elements, dtype), place in zip(operands, places, strict=True):
+        if not is_output:
+            device.write(place, draw.standard_normal(elements, np.float32).astype(dtype.numpy))
     table = device.allocate(8 * len(operands))
     device.write(table, np.array(places, np.uint64))
-    for tile, kernel in made:
-        function = device.function(module, f"launch_{kernel.name}", kernel.scratch_bytes)
+    for one in tiles:
+        function = device.function(module, f"launch_{one.name}", one.shared)
 
-        def work(function: ctypes.c_void_p = function, kernel: Kernel = kernel) -> None:
+        def work(function: ctypes.c_void_p = function, one: WrittenTile = one) -> None:
             row = (ctypes.c_uint64(table),)
             for _ in range(LAUNCHES):
-                device.launch(function, kernel.blocks, THREADS, row, shared=kernel.scratch_bytes, stream=stream)
+                device.launch(function, one.blocks, THREADS, row, shared=one.shared, stream=stream)
 
         graph = partial(device.captured(stream, work), stream)
         graph()
-        found[tile] = float(np.median([timer.of(graph) for _ in range(ROUNDS)])) / LAUNCHES
+        found[one.tile] = float(np.median([timer.of(graph) for _ in range(ROUNDS)])) / LAUNCHES
     for place in (*places, table):
         device.free(place)
     return found
@@ -97,8 +122,10 @@ def main(names: list[str], out: Path | None) -> None:
     target = cuda(f"sm_{device.capability[0]}{device.capability[1]}")
     problems = problems_of(names, target)
     rows: list[dict[str, Any]] = []
-    with ThreadPoolExecutor(14) as pool:  # LLVM and the driver's compiler take most of the time
-        results = pool.map(lambda one: measured(one[1], target, device), problems)
+    others = get_context("spawn")  # a process that has a GPU does not fork
+    with ProcessPoolExecutor(mp_context=others) as pool, ThreadPoolExecutor(JIT_THREADS) as loading:
+        texts = [pool.submit(written, problem, target) for _, problem in problems]
+        results = loading.map(lambda text: measured(text.result(), device), texts)
         for (name, problem), taken in zip(problems, results, strict=True):
             dims = tiled(problem)
             guess = min(TILES, key=lambda tile: cycles(tile, dims, target))

@@ -18,8 +18,9 @@ from graphopt.program.ticketed import needs_of, ticketed
 from graphopt.program.weights import Weights, bytes_of
 from kernels.kernel import Kernel
 from kernels.listing import Listing, Place, Run, Space, Ticketed
-from kernels.ptx.tasks.table import nanoseconds
-from kernels.ptx.tasks.threads import RESIDENT, THREADS
+from kernels.ptx.program import resident_blocks
+from kernels.ptx.tasks.table import block_time, nanoseconds
+from kernels.ptx.tasks.threads import THREADS
 from kernels.ptx.tasks.touched import TouchedBytes, touched
 from scheduler import program as programs
 from scheduler import tasks
@@ -29,7 +30,7 @@ from scheduler.pinning import Workers, pinned_workers
 from scheduler.verify.program import verify
 
 SLACK = 16  # claims for which a dead buffer's bytes are left alone: as many runs may be under way
-WAIT_NS = 1000.0  # from the end of a run to who needs it: a signal and a wait, as an H200 was measured to take
+WAIT_NS = 800.0  # from the end of a run's last block to the begin of who needs it, as an H100 was measured to take
 _SPACES: Mapping[Role, Space] = {
     "input": "input", "output": "output", "constant": "weights", "temporary": "arena", "sizes": "sizes"
 }  # fmt: skip
@@ -63,7 +64,7 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
         for region in lowered.regions
     ]
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
-    times = [_nanoseconds(lowered, region.kernel) for region in lowered.regions]
+    times = [nanoseconds(_problem(lowered, one.kernel.name), one.kernel, lowered.target) for one in lowered.regions]
     chains = [Chain((run,)) for run in _in_order(apart(lowered, runs), kernels, times)]
     placed, size = packed(lowered, runs, chains, slack)
     steps = ticketed(placed, kernels, chains, size)
@@ -72,24 +73,35 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
         weights.bytes.size, steps,
     )  # fmt: skip
     blocks = [kernels[run.kernel].blocks for run in placed]
-    multiprocessors = lowered.target.workers
-    count = multiprocessors * RESIDENT
-    each = [time / max(1, -(-many // count)) for time, many in zip(times, blocks, strict=True)]
+    multiprocessors, resident = lowered.target.workers, resident_blocks(listing.kernels)
+    count = multiprocessors * resident
+    each = [block_time(_problem(lowered, run.kernel), kernels[run.kernel], lowered.target) for run in placed]
     needs: dict[int, tuple[int, ...]] = dict(steps.waits)
     order = [chain.runs[0] for chain in chains]
-    workers, estimate = pinned_workers(blocks, each, needs, order, multiprocessors, RESIDENT, WAIT_NS)
-    _prove(listing, steps, blocks, workers, count)
+    block_times = [(one.busy, one.waiting) for one in each]
+    workers, estimate = pinned_workers(blocks, block_times, needs, order, multiprocessors, resident, WAIT_NS)
+    _prove(listing, steps, blocks, workers, count, resident)
     return LinkedTasks(
-        listing, weights.bytes, arena.problem, arena.plan, weights.held, None, workers, count, estimate,
+        listing,
+        weights.bytes,
+        arena.problem,
+        arena.plan,
+        weights.held,
+        None,
+        workers,
+        count,
+        estimate,
         {name: touched(_problem(lowered, name), kernel) for name, kernel in kernels.items()},
     )
 
 
-def _prove(listing: Listing, steps: Ticketed, blocks: Sequence[int], workers: Sequence[Workers], count: int) -> None:
+def _prove(
+    listing: Listing, steps: Ticketed, blocks: Sequence[int], workers: Sequence[Workers], count: int, resident: int
+) -> None:
     """Let the scheduler's verifier decide of both forms."""
     names = [f"run{run}" for run in range(len(blocks))]
     device = Device(
-        "GPU", count // RESIDENT, 2048, 64, RESIDENT, 65536, 233472, 232448, 1024, 128, compute_capability=(9, 0)
+        "GPU", count // resident, 2048, 64, resident, 65536, 233472, 232448, 1024, 128, compute_capability=(9, 0)
     )
     there = [run for run, many in enumerate(blocks) if many]  # others are nothing to wait for
     before = {run: [one for one in some if blocks[one]] for run, some in steps.waits if blocks[run]}
@@ -124,10 +136,6 @@ def _in_order(runs: Sequence[Run], kernels: Mapping[str, Kernel], times: Sequenc
         for one in needs[run]:
             ways[one] = max(ways[one], ways[run])
     return sorted(range(len(runs)), key=lambda run: -ways[run])
-
-
-def _nanoseconds(lowered: Lowered, kernel: Kernel) -> float:
-    return nanoseconds(_problem(lowered, kernel.name), kernel, lowered.target)
 
 
 def _problem(lowered: Lowered, kernel: str) -> Hashable | None:

@@ -60,6 +60,7 @@ class EmulatedTasks:
         self._pointers = memory.place("pointers", program.pointers(bases), constant=True)
         self._words = {name: self._constant(name, getattr(program.tables, name)) for name in _TABLES}
         self._counters = memory.place("counters", np.zeros(max(1, len(program.order)), np.int32))
+        self._seats = memory.place("seats", np.zeros(max(1, program.workers), np.int32))
         self._claimed = memory.place("claimed", np.zeros(1, np.int32))
         self._errors = memory.place("errors", np.zeros(2, np.int32))
         self._epoch, self._base = 0, 0
@@ -106,7 +107,8 @@ class EmulatedTasks:
         self._epoch += 1
         words, workers = self._words, self._program.workers
         arguments = (
-            words["lists"], words["pinned"], words["waits"], self._pointers, self._counters, self._errors, self._epoch
+            words["lists"], words["pinned"], words["waits"], self._pointers, self._counters, self._seats, self._errors,
+            self._epoch, 0,
         )  # fmt: skip
         return self._launch("pinned", workers, arguments, resident or workers)
 
@@ -115,7 +117,7 @@ class EmulatedTasks:
         words, items = self._words, self._program.items
         arguments = (
             words["items"], items, words["waits"], self._pointers, self._counters, self._claimed, self._base,
-            self._errors, self._epoch,
+            self._errors, self._epoch, 0,
         )  # fmt: skip
         self._base += items + blocks
         return self._launch("ticketed", blocks, arguments, resident or blocks)

@@ -103,7 +103,8 @@ class TaskDescription(msgspec.Struct, frozen=True):
                 continue
             assert isinstance(step, Claim) and not step.whole, "blocks are claimed one by one"
             task, first, blocks = runs[step.run]
-            items += [(step.run, block, task, first, begin, len(waits), 0, 0) for block in range(blocks)]
+            places_of = len(ticketed.runs[step.run].operands)
+            items += [(step.run, block, task, first, begin, len(waits), places_of, 0) for block in range(blocks)]
             begin = len(waits)
         given = list(workers) or by_turns([blocks for _, _, blocks in runs], max(1, worker_count))
         lists, pinned = _by_worker(items, given, worker_count)

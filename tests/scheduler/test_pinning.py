@@ -14,39 +14,54 @@ from scheduler.verify.program import verify
 
 
 def test_two_blocks_lie_on_two_multiprocessors() -> None:
-    (workers,), end = pinned_workers([4], [10.0], {0: ()}, [0], 4, 2, 1.0)
+    (workers,), end = pinned_workers([4], [(10.0, 0.0)], {0: ()}, [0], 4, 2, 1.0)
     assert sorted(workers.tolist()) == [0, 1, 2, 3]
     assert end == 10.0
 
 
 def test_a_run_beside_another_takes_multiprocessors_with_less_to_do() -> None:
-    (first, second), end = pinned_workers([2, 2], [10.0, 10.0], {0: (), 1: ()}, [0, 1], 4, 2, 1.0)
+    (first, second), end = pinned_workers([2, 2], [(10.0, 0.0), (10.0, 0.0)], {0: (), 1: ()}, [0, 1], 4, 2, 1.0)
     assert {one % 4 for one in first.tolist()} & {one % 4 for one in second.tolist()} == set()
     assert end == 10.0
 
 
 def test_more_blocks_than_workers_go_round() -> None:
-    (workers,), end = pinned_workers([5], [10.0], {0: ()}, [0], 2, 1, 1.0)
+    (workers,), end = pinned_workers([5], [(10.0, 0.0)], {0: ()}, [0], 2, 1, 1.0)
     assert np.bincount(workers).tolist() == [3, 2]
     assert end == 30.0
 
 
+def test_blocks_of_one_multiprocessor_work_while_others_wait() -> None:
+    _, end = pinned_workers([2], [(6.0, 4.0)], {0: ()}, [0], 1, 2, 1.0)
+    assert end == 12.0  # twice the work; one waits beside the other's
+    _, end = pinned_workers([2], [(2.0, 8.0)], {0: ()}, [0], 1, 2, 1.0)
+    assert end == 10.0
+
+
+def test_a_block_goes_where_it_ends_first() -> None:
+    (first, second), _ = pinned_workers([1, 2], [(9.0, 1.0), (4.0, 0.0)], {0: (), 1: ()}, [0, 1], 2, 2, 1.0)
+    assert {one % 2 for one in first.tolist()} == {0}
+    assert [one % 2 for one in second.tolist()] == [1, 1]  # both on the other one: 8 there, 13 beside the first
+
+
 def test_a_run_begins_when_what_it_needs_has_ended_and_was_waited_for() -> None:
-    _, end = pinned_workers([1, 1], [10.0, 5.0], {0: (), 1: (0,)}, [0, 1], 4, 2, 1.5)
+    _, end = pinned_workers([1, 1], [(10.0, 0.0), (3.0, 2.0)], {0: (), 1: (0,)}, [0, 1], 4, 2, 1.5)
     assert end == 16.5
 
 
 def test_a_run_without_blocks_hands_on_what_it_waits_for() -> None:
-    found, end = pinned_workers([1, 0, 1], [10.0, 0.0, 5.0], {0: (), 1: (0,), 2: (1,)}, [0, 1, 2], 2, 1, 1.0)
+    found, end = pinned_workers(
+        [1, 0, 1], [(10.0, 0.0), (0.0, 0.0), (5.0, 0.0)], {0: (), 1: (0,), 2: (1,)}, [0, 1, 2], 2, 1, 1.0
+    )
     assert found[1].size == 0 and end == 17.0
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[int], list[float], dict[int, tuple[int, ...]]]:
+def graphs(draw: st.DrawFn) -> tuple[list[int], list[tuple[float, float]], dict[int, tuple[int, ...]]]:
     """Blocks, times and needs of a few runs."""
     count = draw(st.integers(1, 12))
     blocks = [draw(st.integers(1, 9)) for _ in range(count)]
-    times = [draw(st.floats(0.5, 50.0)) for _ in range(count)]
+    times = [(draw(st.floats(0.5, 50.0)), draw(st.floats(0.0, 20.0))) for _ in range(count)]
     needs = {run: tuple(draw(st.sets(st.integers(0, run - 1), max_size=3))) if run else () for run in range(count)}
     return blocks, times, needs
 
@@ -54,14 +69,15 @@ def graphs(draw: st.DrawFn) -> tuple[list[int], list[float], dict[int, tuple[int
 @settings(deadline=None, max_examples=60)
 @given(graphs(), st.integers(1, 5), st.integers(1, 2))
 def test_the_verifier_proves_every_placement(
-    graph: tuple[list[int], list[float], dict[int, tuple[int, ...]]], multiprocessors: int, slots: int
+    graph: tuple[list[int], list[tuple[float, float]], dict[int, tuple[int, ...]]], multiprocessors: int, slots: int
 ) -> None:
     blocks, times, needs = graph
     workers, end = pinned_workers(blocks, times, needs, range(len(blocks)), multiprocessors, slots, 0.5)
     count = multiprocessors * slots
     assert [one.size for one in workers] == blocks
-    longest = sum(time * many for time, many in zip(times, blocks, strict=True)) / count
-    assert end >= longest * (1 - 1e-12)
+    work = sum(busy * many for (busy, _), many in zip(times, blocks, strict=True))
+    assert end >= work / multiprocessors * (1 - 1e-12)
+    assert end >= max(busy + waiting for busy, waiting in times)
     regions = tuple(Region(f"r{run}", (Kernel("k", many, (1.0,)),)) for run, many in enumerate(blocks))
     task_graph = TaskGraph("g", regions, tuple(Need(f"r{one}", f"r{run}") for run in needs for one in needs[run]))
     lists: list[list[Instruction]] = [[] for _ in range(count)]

@@ -23,9 +23,9 @@ def store(
     scope: Scope, axes: tuple[Variable, ...], value: Expression, reader: Reader, aim: View, nodes: tuple[ir.Node, ...]
 ) -> None:
     """A region that stores an expression for all values of the axes."""
-    problem = Elementwise(axes, (Output(aim.operand("y"), value),))
-    kernel = scope.kernel(ELEMENTWISE, problem)
-    scope.add(kernel, {**reader.buffers, "y": aim.buffer}, nodes)
+    begun, place = scope.begun(aim)
+    kernel = scope.kernel(ELEMENTWISE, Elementwise(axes, (Output(begun.operand("y"), value),)))
+    scope.add(kernel, {**reader.buffers, "y": place}, nodes)
 
 
 def copy(scope: Scope, source: View, aim: View, nodes: tuple[ir.Node, ...]) -> None:
@@ -33,7 +33,7 @@ def copy(scope: Scope, source: View, aim: View, nodes: tuple[ir.Node, ...]) -> N
     if source == aim:
         return
     axes = axes_of(source.shape)
-    reader = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
+    reader = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {}, begin=scope.begun)
     store(scope, axes, reader.load(source, tuple(index(axis) for axis in axes)), reader, aim, nodes)
 
 

@@ -199,7 +199,7 @@ def _lower_elementwise(scope: Scope, tree: Tree) -> None:
         return
     root = tree.root.outputs[0]
     axes = axes_of(scope.shape(root))
-    reader = Reader(tree, scope.place, scope.constant, {})
+    reader = Reader(tree, scope.place, scope.constant, {}, begin=scope.begun)
     value = reader.node(tree.root, tuple(index(axis) for axis in axes))
     store(scope, axes, value, reader, scope.result(root, apart=True), tree.in_order)
 

@@ -12,17 +12,18 @@ import onnx_ir as ir
 from graphopt.model.nodes import int_attribute
 from graphopt.model.operators.formulas import Operands, dtype_of, number_of
 from graphopt.model.operators.table import formula_of, operator_of
-from graphopt.program.regions.buffer import Buffer
+from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.view import View
 from kernels.tensor.expression import Expression, Index
 
 Constant = Callable[[ir.Value], npt.NDArray[np.generic] | None]
 Reshape = Callable[[View], View]
+Begin = Callable[[View], tuple[View, Place]]  # a view as an operand has it, and where the operand begins
 
 
 class Reader:
-    """Writes the expressions of one region, and remembers which buffer each operand of its kernel is."""
+    """Writes the expressions of one region, and remembers where each operand of its kernel begins."""
 
     def __init__(
         self,
@@ -31,13 +32,14 @@ class Reader:
         constant: Constant,
         accumulated: dict[ir.Value, Expression],
         arrange: Reshape = lambda view: view,
+        begin: Begin = lambda view: (view, Place(view.buffer)),
     ) -> None:
         self._tree, self._places, self._constant = tree, places, constant
         self.accumulated = accumulated  # what the anchor's result is worth
-        self._arrange = arrange
+        self._arrange, self._begin = arrange, begin
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Expression] = {}
-        self.buffers: dict[str, Buffer] = {}  # by the operand's name
-        self._operands: dict[View, str] = {}
+        self.buffers: dict[str, Buffer | Place] = {}  # by the operand's name
+        self._operands: dict[View, tuple[str, View]] = {}
 
     def value(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
         """One element; dims are matched from the last one on, and those of one element are broadcast."""
@@ -94,9 +96,10 @@ class Reader:
         view = self._arrange(view)
         if view not in self._operands:
             name = f"x{len(self._operands)}"
-            self._operands[view] = name
-            self.buffers[name] = view.buffer
+            begun, self.buffers[name] = self._begin(view)
+            self._operands[view] = name, begun
         shown = at[len(at) - len(view.shape) :]
         zero = Index(())
         indices = tuple(zero if size == 1 else one for one, size in zip(shown, view.shape, strict=True))
-        return view.operand(self._operands[view])[indices]
+        name, begun = self._operands[view]
+        return begun.operand(name)[indices]

@@ -17,6 +17,8 @@ from graphopt.program.regions.recurrent_steps import lower_steps
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
+from kernels.kernel import Packing
+from kernels.ptx.tasks.product import FEW_ROWS
 from kernels.ptx.tasks.recurrent import RecurrentStep
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
@@ -91,16 +93,34 @@ def _whole(
 def _project(
     scope: Scope, node: ir.Node, x: View, weights: Weights, bias: Array, label: str, projected: program.Buffer
 ) -> None:
-    """W x + b of all steps and directions."""
+    """W x + b of all steps and directions, of some steps at a time where the first may begin before x is complete."""
     (w, stored), (steps, batch, inputs) = weights, x.shape
-    plain = Gemm(steps * batch, w.shape[1], inputs)
-    added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
-    problem = Gemm(steps * batch, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added), b_dtype=stored)
-    kernel = scope.kernel(GEMM, problem)
-    packed = scope.weight("packed w", label, np.ascontiguousarray(w), kernel.operand("b"))
-    kept = scope.keep("bias", label, bias, DType.F32).buffer
-    buffers = {"a": x.buffer, "b": packed, "bias": kept, "c": projected}
-    scope.add(kernel, buffers, (node,))
+    kept, packed = scope.keep("bias", label, bias, DType.F32).buffer, dict[Packing | None, program.Buffer]()
+    row = x.dtype.bytes * batch * inputs, DType.F32.bytes * batch * w.shape[1]  # bytes of a step of x, and of gates
+    together = _together(scope, x, steps, batch)
+    for first in range(0, steps, together):
+        rows = batch * min(together, steps - first)
+        plain = Gemm(rows, w.shape[1], inputs)
+        added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
+        problem = Gemm(rows, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added), b_dtype=stored)
+        kernel = scope.kernel(GEMM, problem)
+        operand = kernel.operand("b")
+        if operand.packing not in packed:
+            packed[operand.packing] = scope.weight("packed w", label, np.ascontiguousarray(w), operand)
+        places = {"a": program.Place(x.buffer, first * row[0]), "c": program.Place(projected, first * row[1])}
+        scope.add(kernel, {**places, "b": packed[operand.packing], "bias": kept}, (node,))
+
+
+def _together(scope: Scope, x: View, steps: int, batch: int) -> int:
+    """Steps of a product: all; on a GPU a few where x comes in pieces, as from the steps of a layer before."""
+    pieces = sum(
+        place.buffer == x.buffer and operand.role == "output"
+        for region in scope.regions
+        for operand, place in zip(region.kernel.operands, region.places, strict=True)
+    )
+    if not scope.target.is_gpu or pieces < 2:
+        return max(1, steps)
+    return min(steps, max(1, FEW_ROWS // max(1, batch)))
 
 
 def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Weights, Weights, Array]:

@@ -29,6 +29,7 @@ from graphopt.program.regions.region import Constant, Lowered, Origin, Region
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
+from kernels.listing import ALIGNMENT
 from kernels.ptx.tasks.table import task
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
@@ -335,6 +336,18 @@ class Scope:
         """A name for a kernel that is no template's, which no other one has."""
         self._named += 1
         return f"{self._prefix}{word}_{self._named - 1}"
+
+    def begun(self, view: View) -> tuple[View, Place]:
+        """A view as an operand of an elementwise kernel, and where the operand begins.
+
+        On a GPU that is where the view does: blocks that touch other bytes of the buffer are nothing to wait for, and
+        equal pieces have one kernel. On processors places are the same for all sizes of free dims, and kernels add
+        what depends on these.
+        """
+        begin = view.offset * view.dtype.bytes
+        if not self.target.is_gpu or begin % ALIGNMENT:
+            return view, Place(view.buffer)
+        return replace(view, offset=0), Place(view.buffer, begin)
 
     def add(self, kernel: Kernel, places: Places, nodes: tuple[ir.Node, ...]) -> None:
         """A region."""

@@ -62,7 +62,7 @@ class Encoder:
 
     def code(self) -> Code:
         """The whole kernel."""
-        for variable in self._module.variables:
+        for variable in sorted(self._module.variables, key=lambda one: not one.count):
             self._place(variable, "")
         self._refuse_recursion(self._entry.name, ())
         meets: list[int] = []

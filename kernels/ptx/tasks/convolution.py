@@ -91,7 +91,7 @@ def convolution(problem: Convolution, target: Target, name: str, tile: TaskTile 
     shared = tile.shared + table_bytes(problem, tile.slice)
     return write_task(
         target, name, operands, prod(counts), body, shared=shared, flops=problem.flops, traffic=problem.traffic,
-        candidate=str(tile),
+        candidate=str(tile), resident=tile.resident,
     )  # fmt: skip
 
 

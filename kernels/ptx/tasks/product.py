@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from kernels.kernel import Kernel, Operand, operands_of
 from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
-from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, write_task
+from kernels.ptx.tasks.panel import HeldPanel, sums_of_share
+from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, copies_ahead, write_task
 from kernels.ptx.tasks.tile import TaskTile, TiledProduct, chosen
 from kernels.ptx.tasks.tile_source import StridedSource
 from kernels.ptx.tasks.tile_writer import write_tile
@@ -25,7 +27,6 @@ from kernels.templates.matrix import Matrix, dense_batch
 from kernels.tensor.expression import Buffer, Load, Variable, index
 
 FEW_ROWS = 8  # up to so many a thread has a column, and the sums of all rows
-_TURN = 8  # steps of the depth whose loads are under way together
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
     if problem.arithmetic != "f32":
         raise NoTask(f"products of {problem.arithmetic} have no task.")
     few = problem.rows <= FEW_ROWS and tile is None
-    packing = _packing(problem, 1 if few else 4)
+    packing = _packing(problem, _few_columns(problem, target) if few else 4)
     b_place = problem.place_b
     if packing is not None:
         steps = (
@@ -114,7 +115,7 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
 
     return write_task(
         target, name, operands, counts[0] * counts[1] * counts[2], body, shared=tile.shared, flops=problem.flops,
-        candidate=str(tile),
+        candidate=str(tile), resident=tile.resident,
     )  # fmt: skip
 
 
@@ -199,13 +200,20 @@ def _few_rows(
 ) -> Kernel:
     """All rows of some columns: threads beside one another have columns, those apart a share of the depth."""
     side_by_side = b_place.column == 1 or problem.columns == 1
-    enough = max(1, target.workers) * 2
-    wide = next((one for one in (WARP, 16, 8) if problem.matrices * -(-problem.columns // one) >= enough), 8)
-    if not side_by_side:
-        wide = THREADS // WARP  # a warp has a column, and its threads shares of the depth
+    # Else a warp has a column, and its threads shares of the depth.
+    wide = _few_columns(problem, target) if side_by_side else THREADS // WARP
     shares = THREADS // wide
     counts = (problem.matrices, -(-problem.columns // wide))
-    rows = problem.rows
+    rows, depth, sums = problem.rows, problem.depth, 4 * THREADS * problem.rows
+    held = None
+    if side_by_side and problem.constant_b and b_dtype is DType.F32 and copies_ahead(target):
+        held = HeldPanel.of(depth, wide, b_place.row, sums)
+
+    def prepare(block: Block) -> None:
+        assert held is not None
+        matrix, number = block.split(block.number, counts)
+        b = _moved(block, "b", b_place, block.split(matrix, problem.batch), b_dtype)
+        held.bring(block, block.at(b, block.f.mul(number, wide)))
 
     def body(block: Block) -> None:
         f = block.f
@@ -220,27 +228,29 @@ def _few_rows(
         near = block.least(column, problem.columns - 1)
         kind = memory_type(b_dtype)
 
-        def one(k: Value, total: Value) -> Value:
-            at = f.add(f.mul(k, b_place.row), f.mul(near, b_place.column))
-            weight = widened(f, f.load(kind, block.at(b, at, kind)), b_dtype)
+        def add(in_shared: bool, k: Value, total: Value, inside: Value | None) -> Value:
+            k = k if inside is None else block.least(k, (held.rows if in_shared and held else depth) - 1)
+            if in_shared:
+                assert held is not None
+                weight = f.load("float", held.at(block, k, mine))
+            else:
+                at = f.add(f.mul(k, b_place.row), f.mul(near, b_place.column))
+                weight = widened(f, f.load(kind, block.at(b, at, kind)), b_dtype)
             first = f.mul(k, problem.place_a.column)
             places = [block.at(a, f.add(first, row * problem.place_a.row)) for row in range(rows)]
-            parts = [
-                f.fma(f.load("float", place), weight, part) for place, part in zip(places, total.split(), strict=True)
-            ]
+            parts = []
+            for place, part in zip(places, total.split(), strict=True):
+                given = f.fma(f.load("float", place), weight, part)
+                parts.append(given if inside is None else f.select(inside, given, part))
             return joined(parts)
 
-        def turn(first: Value, held: tuple[Value, ...]) -> Sequence[Value]:
-            total = held[0]
-            for step in range(_TURN):
-                total = one(f.add(first, step * shares), total)
-            return (total,)
-
-        start = joined([f.number("float", 0.0)] * rows)
-        whole = problem.depth // (shares * _TURN) * shares * _TURN
-        (total,) = f.loop(share, block.word(whole), shares * _TURN, turn, (start,))
-        rest = f.add(share, whole)
-        (total,) = f.loop(rest, block.word(problem.depth), shares, lambda k, held: (one(k, held[0]),), (total,))
+        total, rows_held = joined([f.number("float", 0.0)] * rows), held.rows if held else 0
+        if held:
+            block.await_copies(0)
+            block.barrier()
+            total = sums_of_share(block, share, shares, 0, rows_held, total, partial(add, True))
+        if rows_held < depth:
+            total = sums_of_share(block, share, shares, rows_held, depth, total, partial(add, False))
         for row, part in enumerate(total.split()):
             f.store(part, block.at(block.shared, f.add(f.mul(f.add(f.mul(share, rows), row), wide), mine)))
         block.barrier()
@@ -259,6 +269,12 @@ def _few_rows(
         block.strided(block.thread, rows * wide, THREADS, finish)
 
     return write_task(
-        target, name, operands, counts[0] * counts[1], body, shared=4 * THREADS * rows, flops=problem.flops,
-        candidate=f"{rows} rows, {wide} columns by {shares} shares",
+        target, name, operands, counts[0] * counts[1], body, shared=held.end if held else sums, flops=problem.flops,
+        candidate=f"{rows} rows, {wide} columns by {shares} shares", prepare=prepare if held else None,
     )  # fmt: skip
+
+
+def _few_columns(problem: Gemm, target: Target) -> int:
+    """Columns of a block where a product has few rows: as many as leave each multiprocessor two blocks."""
+    enough = max(1, target.workers) * 2
+    return next((one for one in (WARP, 16, 8) if problem.matrices * -(-problem.columns // one) >= enough), 8)

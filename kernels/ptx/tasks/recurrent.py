@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,8 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value, joined
-from kernels.ptx.tasks.threads import THREADS, Block, write_task
+from kernels.ptx.tasks.panel import HeldPanel, sums_of_share
+from kernels.ptx.tasks.threads import THREADS, Block, copies_ahead, write_task
 from kernels.target import Target
 from kernels.templates.recurrent.cell import CellFormulas
 from kernels.templates.recurrent.problem import Recurrent
@@ -29,7 +31,6 @@ Phase = Literal["all", "first", "second"]  # a GRU that resets the state before 
 _ROWS = 8  # of the batch, of a block
 _UNITS = (32, 16, 8, 4)
 _DEPTH = 16  # places of the depth of a thread, at most where there are blocks enough
-_TURN = 8  # of these whose loads are under way together
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +127,22 @@ def recurrent_step(step: RecurrentStep, target: Target, name: str) -> Kernel:
     operands.insert(1, Operand("r", "constant", layer.r_dtype, packing.elements, packing))
     blocks = packing.panels * stretches if layer.batch else 0
 
+    sums = 4 * rows * columns * (shares + 1)
+    held = None
+    if blocks and layer.r_dtype is DType.F32 and copies_ahead(target):
+        held = HeldPanel.of(layer.hidden, columns, columns, sums)
+
     def body(block: Block) -> None:
         if blocks:
-            _StepWriter(block, step, rows, units, shares).write()
+            _StepWriter(block, step, rows, units, shares, held).write()
+
+    def prepare(block: Block) -> None:
+        _StepWriter(block, step, rows, units, shares, held).prepare()
 
     return write_task(
-        target, name, operands, blocks, body, shared=4 * rows * columns * (shares + 1),
+        target, name, operands, blocks, body, shared=held.end if held else sums,
         flops=2 * layer.batch * gates * layer.hidden * layer.hidden,
-        candidate=f"{rows} rows, {units} units by {shares} shares",
+        candidate=f"{rows} rows, {units} units by {shares} shares", prepare=prepare if held else None,
     )  # fmt: skip
 
 
@@ -152,12 +161,20 @@ STEP = only("recurrent_step", RecurrentStep, recurrent_step)
 class _StepWriter:
     """Writes what a block does."""
 
-    def __init__(self, block: Block, step: RecurrentStep, rows: int, units: int, shares: int) -> None:
+    def __init__(
+        self, block: Block, step: RecurrentStep, rows: int, units: int, shares: int, held: HeldPanel | None
+    ) -> None:
         self.block, self.step, self.layer, self.rows, self.units = block, step, step.layer, rows, units
+        self.panel_held = held
         self.shares, self.columns, f = shares, len(step.gates) * units, block.f
         counts = (-(-self.layer.batch // rows), -(-self.layer.hidden // units))
         stretch, self.panel = block.split(block.number, counts)
         self.first = f.mul(stretch, rows)
+
+    def prepare(self) -> None:
+        """Begin to copy R's columns of the block."""
+        assert self.panel_held is not None
+        self.panel_held.bring(self.block, self._columns_of_r())
 
     def write(self) -> None:
         """All of it: operands of the cell come while the products are summed."""
@@ -226,37 +243,42 @@ class _StepWriter:
             hidden = f.fma(cell.reset(f, gate), recurrent, read["gate 2"])
         return {"y": cell.gru(f, update, hidden, read["before"])}
 
+    def _columns_of_r(self) -> Value:
+        """Where R's columns of the block begin."""
+        place = self.block.f.mul(self.panel, self.layer.hidden * self.columns)
+        return self.block.at(self.block.pointers["r"], place, memory_type(self.layer.r_dtype))
+
     def _products(self) -> Value:
         """R h of the block's columns and rows, where they lie in shared memory: [row][gate][unit]."""
         block, f, hidden, rows = self.block, self.block.f, self.layer.hidden, self.rows
         share, column = block.split(block.thread, (self.shares, self.columns))
-        kind = memory_type(self.layer.r_dtype)
-        r = block.at(block.pointers["r"], f.add(f.mul(self.panel, hidden * self.columns), column), kind)
+        kind, held = memory_type(self.layer.r_dtype), self.panel_held
+        r = block.at(self._columns_of_r(), column, kind)
         states = [f.mul(block.least(f.add(self.first, row), self.layer.batch - 1), hidden) for row in range(rows)]
 
-        def one(k: Value, total: Value) -> Value:
-            given = f.load(kind, block.at(r, f.mul(k, self.columns), kind))
-            weight = widened(f, given, self.layer.r_dtype)
-            return joined(
-                [
-                    f.fma(f.load("float", block.at(block.pointers["h"], f.add(state, k))), weight, part)
-                    for state, part in zip(states, total.split(), strict=True)
-                ]
-            )
+        def add(in_shared: bool, k: Value, total: Value, inside: Value | None) -> Value:
+            near = k if inside is None else block.least(k, hidden - 1)
+            if in_shared:
+                assert held is not None
+                near = k if inside is None else block.least(k, held.rows - 1)
+                weight = f.load(kind, held.at(block, near, column))
+            else:
+                weight = widened(f, f.load(kind, block.at(r, f.mul(near, self.columns), kind)), self.layer.r_dtype)
+            parts = []
+            for state, part in zip(states, total.split(), strict=True):
+                given = f.fma(f.load("float", block.at(block.pointers["h"], f.add(state, near))), weight, part)
+                parts.append(given if inside is None else f.select(inside, given, part))
+            return joined(parts)
 
-        def turn(first: Value, held: tuple[Value, ...]) -> Sequence[Value]:
-            total = held[0]
-            for step in range(_TURN):
-                total = one(f.add(first, step * self.shares), total)
-            return (total,)
-
-        start = joined([f.number("float", 0.0)] * rows)
-        # Threads that are left over behind the last share begin behind the depth.
-        begin = f.select(block.below(share, self.shares), share, block.word(hidden))
-        whole = hidden // (self.shares * _TURN) * self.shares * _TURN
-        (total,) = f.loop(begin, block.word(whole), self.shares * _TURN, turn, (start,))
-        rest = f.add(begin, whole)
-        (total,) = f.loop(rest, block.word(hidden), self.shares, lambda k, held: (one(k, held[0]),), (total,))
+        total = joined([f.number("float", 0.0)] * rows)
+        # Threads that are left over behind the last share do as the last share does, and are not asked.
+        begin, rows_held = block.least(share, self.shares - 1), held.rows if held else 0
+        if held:
+            block.await_copies(0)
+            block.barrier()
+            total = sums_of_share(block, begin, self.shares, 0, rows_held, total, partial(add, True))
+        if rows_held < hidden:
+            total = sums_of_share(block, begin, self.shares, rows_held, hidden, total, partial(add, False))
 
         def tell() -> None:
             for row, part in enumerate(total.split()):

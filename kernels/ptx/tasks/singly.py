@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kernels.kernel import ENTRY, Kernel
 from kernels.llvm.function import Function, Value
-from kernels.ptx.tasks.threads import THREADS, NoTask, special
+from kernels.ptx.tasks.threads import RESIDENT, THREADS, NoTask, special
 from kernels.target import Target
 
 _ROOM = 48 << 10  # of shared memory for the scratch of threads
@@ -40,5 +40,5 @@ def singly(kernel: Kernel, target: Target) -> Kernel:
     f.finish()
     return replace(
         kernel, blocks=-(-kernel.blocks // threads), scratch_bytes=own * threads, candidate=f"{threads} single threads",
-        shared=None,
+        shared=None, resident=RESIDENT,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels.kernel import Kernel
@@ -20,7 +20,7 @@ from kernels.ptx.tasks.resize import resize
 from kernels.ptx.tasks.rows import normalization, reduction, softmax
 from kernels.ptx.tasks.singly import singly
 from kernels.ptx.tasks.threads import NoTask
-from kernels.ptx.tasks.tile import TILES, cycles
+from kernels.ptx.tasks.tile import TILES, block_cycles
 from kernels.target import Target
 from kernels.templates.attention.problem import Attention
 from kernels.templates.convolution.problem import Convolution
@@ -41,18 +41,35 @@ TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
 }  # fmt: skip
 
 
-_FLOPS, _BYTES, _FIXED = 20e3, 1500.0, 1000.0  # of a usual kernel in a nanosecond, on the whole GPU; nanoseconds
+# Of a usual kernel on the whole GPU in a nanosecond; nanoseconds of a block besides its share of these.
+_FLOPS, _BYTES, _FIXED = 20e3, 1500.0, 600.0
 _CLOCK = 1.7  # cycles of a nanosecond
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTime:
+    """Nanoseconds for which a block of a task keeps a multiprocessor busy, and for which it waits besides."""
+
+    busy: float
+    waiting: float
+
+
+def block_time(problem: Hashable, kernel: Kernel, target: Target) -> BlockTime:
+    """About what a block of a task takes."""
+    tile = next((one for one in TILES if str(one) == kernel.candidate), None)
+    if tile is not None and isinstance(problem, (Convolution, Gemm)):
+        tiled = tiled_convolution(problem) if isinstance(problem, Convolution) else tiled_product(problem)
+        busy, waiting = block_cycles(tile, tiled)
+        return BlockTime(busy / _CLOCK, waiting / _CLOCK)
+    multiprocessors = max(1, target.workers)
+    whole = max(kernel.flops / _FLOPS, kernel.traffic / _BYTES)
+    return BlockTime(whole * multiprocessors / max(kernel.blocks, multiprocessors), _FIXED)
 
 
 def nanoseconds(problem: Hashable, kernel: Kernel, target: Target) -> float:
     """About what all blocks of a task take on the whole GPU."""
-    tile = next((one for one in TILES if str(one) == kernel.candidate), None)
-    if tile is not None and isinstance(problem, Convolution):
-        return cycles(tile, tiled_convolution(problem), target) / _CLOCK
-    if tile is not None and isinstance(problem, Gemm):
-        return cycles(tile, tiled_product(problem), target) / _CLOCK
-    return max(kernel.flops / _FLOPS, kernel.traffic / _BYTES) + _FIXED
+    block, each = block_time(problem, kernel, target), -(-kernel.blocks // max(1, target.workers))
+    return each * block.busy + -(-each // max(1, kernel.resident)) * block.waiting
 
 
 def task(template: Template[Any, Any], problem: Hashable, target: Target, name: str) -> Kernel:

@@ -6,10 +6,11 @@ Numbers are of 32 bits: a GPU multiplies and divides those of 64 in many steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, Operand, write_kernel
+from kernels.kernel import ENTRY, Kernel, Operand, pointers_of, write_kernel
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Function, Value
@@ -19,7 +20,7 @@ from kernels.target import Target
 THREADS = 256  # of a block
 WARP = 32  # threads that run in step
 WARPS = THREADS // WARP
-RESIDENT = 2  # blocks of a multiprocessor, by the registers of their threads
+RESIDENT = 3  # blocks of a multiprocessor, by the 80 registers of their threads: what tasks need, but for wide tiles
 MOST_ELEMENTS = (1 << 31) - 1  # of what is numbered with 32 bits
 
 
@@ -138,7 +139,7 @@ class Block:
     @property
     def copies_ahead(self) -> bool:
         """Whether the GPU copies while threads go on: from compute capability 8.0 on."""
-        return int(self.f.module.target.cpu.removeprefix("sm_")) >= 80
+        return copies_ahead(self.f.module.target)
 
     def copies_end(self) -> None:
         """What was begun to be copied since the last call is a group."""
@@ -245,6 +246,11 @@ def span(each: int, wide: int = 1) -> int:
     return THREADS * wide * -(-each // wide)
 
 
+def copies_ahead(target: Target) -> bool:
+    """Whether the GPU copies to shared memory while threads go on: from compute capability 8.0 on."""
+    return int(target.cpu.removeprefix("sm_")) >= 80
+
+
 def special(f: Function, register: str) -> Value:
     """A special register of 32 bits, by PTX's name."""
     name = f"llvm.nvvm.read.ptx.sreg.{register}"
@@ -260,10 +266,13 @@ def shared_memory(module: Module) -> str:
 def write_task(
     target: Target, name: str, operands: Sequence[Operand], blocks: int, body: Callable[[Block], None], *,
     shared: int = 0, flops: int = 0, traffic: int | None = None, candidate: str = "",
+    prepare: Callable[[Block], None] | None = None, resident: int = RESIDENT,
 ) -> Kernel:  # fmt: skip
     """A task; `body` writes what the threads of a block do, and `shared` is the block's shared memory in bytes.
 
-    Raises NoTask where a block has less shared memory.
+    `prepare` writes what they do before the block waits for its inputs: it reads constants alone and leaves what it
+    has in shared memory, where the body finds it behind its first barrier. Threads have as many registers as let so
+    many blocks be `resident`. Raises NoTask where a block has less shared memory.
     """
     if shared > target.l1:
         raise NoTask(f"a block would take {shared:,} bytes of shared memory; {target.cpu} gives it {target.l1:,}.")
@@ -273,7 +282,14 @@ def write_task(
     def entry(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         body(Block(f, pointers, block))
 
-    return write_kernel(
-        Module(target), name, operands, blocks, entry, scratch_bytes=shared, flops=flops, traffic=traffic,
-        candidate=candidate,
-    )  # fmt: skip
+    module = Module(target)
+    kernel = write_kernel(
+        module, name, operands, blocks, entry, scratch_bytes=shared, flops=flops, traffic=traffic, candidate=candidate
+    )
+    kernel = replace(kernel, resident=resident)
+    if prepare is None:
+        return kernel
+    before = Function(module, f"{name}_prelude", ENTRY, exported=True)
+    prepare(Block(before, pointers_of(before, operands), before.parameter("block")))
+    before.finish()
+    return replace(kernel, prelude=f"{name}_prelude")

@@ -19,11 +19,14 @@ from kernels.target import Target
 
 STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
 PAD = 4  # elements between rows of a slice whose depth lies side by side: they stay aligned for vectors of four
-# Cycles: of a block before its first slice and behind its last one; and the share of those in which shared memory is
-# read that multiplying does not hide. Both are judged by the tiles that were timed on one H200 (python -m
-# bench.gpu.estimates); all else follows from what is counted and from how many instructions a multiprocessor issues.
-_FIXED_CYCLES, _HELD = 3000.0, 0.5
+# Cycles of a block before its first slice and behind its last one, and of a slice besides its work; and the share of
+# its work for which a block that is alone waits for itself. With the passes of copies they are judged by 68 problems
+# that were timed on an H100 (python -m bench.gpu.estimates); all else follows from what is counted and from how many
+# instructions and passes a multiprocessor does in a cycle.
+_FIXED_CYCLES, _SLICE_CYCLES, _OWN = 900.0, 100.0, 0.2
 _ISSUED = 4  # instructions of warps that a multiprocessor issues in a cycle, and multiplications it does
+_ELEMENT_PASSES, _VECTOR_PASSES = 4.0, 2.0  # over the banks, of a warp's copy of single elements, and of four
+_FEW_RESIDENT, _FEW_SUMS = 2, 16  # blocks of a multiprocessor where threads have more sums than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,11 @@ class TaskTile:
     def share(self) -> int:
         """Places of a slice that a group multiplies."""
         return self.slice // self.groups
+
+    @property
+    def resident(self) -> int:
+        """Blocks of a multiprocessor, by the registers of their threads."""
+        return RESIDENT if self.tall * self.wide <= _FEW_SUMS else _FEW_RESIDENT
 
     @property
     def left_elements(self) -> int:
@@ -133,25 +141,41 @@ def instructions(tile: TaskTile, product: TiledProduct, counts: SliceCounts | No
 def passes(tile: TaskTile, product: TiledProduct) -> float:
     """Passes over the banks of shared memory for a slice of a block: of reads and of copies, without conflicts."""
     reads = THREADS * tile.share * (tile.tall + tile.wide) / WARP
-    return reads + (tile.rows + tile.columns) * tile.slice / WARP
+    each = {4: _VECTOR_PASSES / 4, 1: _ELEMENT_PASSES}  # of an element
+    copies = tile.rows * each[product.left] + tile.columns * each[product.right]
+    return reads + copies * tile.slice / WARP
+
+
+def block_cycles(
+    tile: TaskTile, product: TiledProduct, counts: SliceCounts | None = None
+) -> tuple[float, float]:  # fmt: skip
+    """Cycles that a block keeps a multiprocessor busy, and those for which it waits besides.
+
+    It issues instructions or reads and writes shared memory, whichever takes longer; of blocks side by side one works
+    while others wait.
+    """
+    slices = max(1, -(-product.depth // tile.slice))
+    busy = slices * max(instructions(tile, product, counts) / _ISSUED, passes(tile, product))
+    return busy, slices * _SLICE_CYCLES + _OWN * busy + _FIXED_CYCLES
 
 
 def cycles(
-    tile: TaskTile, product: TiledProduct, target: Target, resident: int = RESIDENT,
+    tile: TaskTile, product: TiledProduct, target: Target, resident: int | None = None,
     counts: SliceCounts | None = None,
 ) -> float:  # fmt: skip
-    """An estimate of the cycles of all blocks: waves of them, and in each the slices of those that are side by side."""
+    """An estimate of the cycles of all blocks: those of a multiprocessor, some of them side by side."""
     blocks = product.matrices * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
-    slices = max(1, -(-product.depth // tile.slice))
-    beside = min(resident, -(-blocks // max(1, target.workers)))
-    each = instructions(tile, product, counts) / _ISSUED + _HELD * passes(tile, product)
-    return -(-blocks // (beside * max(1, target.workers))) * (slices * beside * each + _FIXED_CYCLES)
+    each = -(-blocks // max(1, target.workers))
+    busy, waiting = block_cycles(tile, product, counts)
+    return each * busy + -(-each // (resident or tile.resident)) * waiting
 
 
 def chosen(product: TiledProduct, target: Target, more: Callable[[TaskTile], int] = lambda tile: 0) -> TaskTile:
-    """The tile with the least cycles by estimate, of those of which `RESIDENT` blocks have room.
+    """The tile with the least cycles by estimate, of those of which all resident blocks have room.
 
     `more` is what a tile takes of shared memory beside its own, in bytes.
     """
-    fitting = [tile for tile in TILES if RESIDENT * (tile.shared + more(tile) + 1024) <= target.l1] or list(TILES[-2:])
-    return min(fitting, key=lambda tile: cycles(tile, product, target))
+    fitting = [tile for tile in TILES if tile.resident * (tile.shared + more(tile) + 1024) <= target.l1]
+    fitting = fitting or list(TILES[-2:])
+    # A tile of which few blocks are resident leaves all tasks of a program fewer: it has to gain more than a little.
+    return min(fitting, key=lambda tile: cycles(tile, product, target) * (1.0 if tile.resident == RESIDENT else 1.25))

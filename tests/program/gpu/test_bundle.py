@@ -61,7 +61,7 @@ def compiled() -> graphopt.Compiled:
 
 def test_a_small_program_is_compared_on_the_ptx_machine(compiled: graphopt.Compiled) -> None:
     assert compiled.not_compared is None and compiled.verification.passed
-    assert isinstance(compiled.linked, LinkedTasks) and compiled.linked.worker_count == 216
+    assert isinstance(compiled.linked, LinkedTasks) and compiled.linked.worker_count == 324
     assert "compute capability 8.0" in repr(compiled)
 
 
@@ -94,7 +94,7 @@ def test_the_command_compiles_and_runs(tmp_path: Path) -> None:
     done = CliRunner().invoke(compile_command, given)
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
-    assert record["gpu_workers"] == 264 and record["level"] == "NVIDIA GPUs of compute capability 9.0"
+    assert record["gpu_workers"] == 396 and record["level"] == "NVIDIA GPUs of compute capability 9.0"
     ran = CliRunner().invoke(run_command, [str(folder), "--random", "--on", "ptx-machine"])
     assert ran.exit_code == 0 and "the PTX machine, for sm_90" in ran.output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ class Kept:
         place = 4096 * (len(self.memory) + 1)
         self.memory[place] = bytes(max(size, 16))
         return place
+
+    def free(self, pointer: int) -> None:
+        del self.memory[pointer]
 
     def write(self, pointer: int, array: np.ndarray, stream: int = 0) -> None:
         data = array.tobytes()
@@ -115,7 +119,7 @@ def test_a_way_that_is_asked_for_is_not_measured(folder: Path) -> None:
 def test_without_room_for_all_pinned_blocks_others_are_taken(folder: Path) -> None:
     device = Kept({"pinned": 1.0, "ticketed": 20.0, "launch": 90.0}, resident=1)
     assert Program(folder, device).way == "ticketed"  # type: ignore[arg-type]
-    with pytest.raises(CudaError, match="264 blocks are not resident at once on kept"):
+    with pytest.raises(CudaError, match="396 blocks are not resident at once on kept"):
         Program(folder, device, way="pinned")  # type: ignore[arg-type]
 
 
@@ -162,3 +166,23 @@ def test_dlpack_capsules_are_read() -> None:
     array = np.arange(6, dtype=np.float32)
     assert runtime._address(array) == array.ctypes.data
     assert isinstance(ctypes.c_void_p(runtime._address(5)), ctypes.c_void_p) and runtime._address(5) == 5
+
+
+@pytest.mark.parametrize("way", ["pinned", "ticketed"])
+def test_items_are_stamped_where_somebody_asks(folder: Path, way: str) -> None:
+    device = Kept({})
+    program = Program(folder, device, way="ticketed")  # type: ignore[arg-type]
+    stamps = program.profile(way)
+    assert stamps.shape == (len(program.about["tables"]["items"]) // 8, 4) and stamps.dtype == np.int64
+    assert [name for name, _, _ in device.started] == [way] * 3
+    with pytest.raises(ValueError, match="not of 'launches'"):
+        program.profile("launches")
+
+
+def test_a_trace_has_a_row_for_each_multiprocessor(folder: Path, tmp_path: Path) -> None:
+    program = Program(folder, Kept({}), way="ticketed")  # type: ignore[arg-type]
+    program.trace(tmp_path / "trace.json", "pinned")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert len(events) == program._count and {one["ph"] for one in events} == {"X"}
+    assert {one["name"].partition(" ")[0] for one in events} <= set(program.about["kernels"])
+    assert {one["tid"] for one in events} == {0} and all(one["dur"] == 0 for one in events), "this device keeps no time"

@@ -262,6 +262,7 @@ class Program:
             for number, one in enumerate(about[f"{role}s"]):
                 self._bases[role, number] = device.allocate(_bytes(one))
         self._counters, self._claimed = device.allocate(4 * len(self._runs)), device.allocate(4)
+        self._seats = device.allocate(4 * max(self._workers, 1))
         self._errors = device.allocate(8)
         self._epoch = self._base = 0
         self._pointers = device.allocate(8 * len(about["places"]))
@@ -310,28 +311,28 @@ class Program:
         """Start a run on what lies in the program's memory."""
         self._ways[self.way](self._stream if stream is None else stream)
 
-    def pinned(self, stream: int) -> None:
-        """Start a run whose blocks have lists of their own."""
+    def pinned(self, stream: int, stamps: int = 0) -> None:
+        """Start a run whose blocks have lists of their own; at `stamps` it leaves 32 bytes for each item."""
         self._epoch += 1
         words = self._words
         arguments = (
             ctypes.c_uint64(words["lists"]), ctypes.c_uint64(words["pinned"]), ctypes.c_uint64(words["waits"]),
-            ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters), ctypes.c_uint64(self._errors),
-            ctypes.c_uint32(self._epoch & 0xFFFFFFFF),
+            ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters), ctypes.c_uint64(self._seats),
+            ctypes.c_uint64(self._errors), ctypes.c_uint32(self._epoch & 0xFFFFFFFF), ctypes.c_uint64(stamps),
         )  # fmt: skip
         self.device.launch(
             self._pinned, self._workers, self._threads, arguments, shared=self._shared, stream=stream, cooperative=True
         )
 
-    def ticketed(self, stream: int) -> None:
-        """Start a run whose blocks claim items."""
+    def ticketed(self, stream: int, stamps: int = 0) -> None:
+        """Start a run whose blocks claim items; at `stamps` it leaves 32 bytes for each item."""
         self._epoch += 1
         words = self._words
         arguments = (
             ctypes.c_uint64(words["items"]), ctypes.c_uint32(self._count), ctypes.c_uint64(words["waits"]),
             ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters), ctypes.c_uint64(self._claimed),
             ctypes.c_uint32(self._base & 0xFFFFFFFF), ctypes.c_uint64(self._errors),
-            ctypes.c_uint32(self._epoch & 0xFFFFFFFF),
+            ctypes.c_uint32(self._epoch & 0xFFFFFFFF), ctypes.c_uint64(stamps),
         )  # fmt: skip
         self._base += self._count + self.blocks
         self.device.launch(self._ticketed, self.blocks, self._threads, arguments, shared=self._shared, stream=stream)
@@ -348,6 +349,38 @@ class Program:
         if blocks:
             row = (ctypes.c_uint64(self._pointers + 8 * first),)
             self.device.launch(self._alone[task], blocks, self._threads, row, shared=self._shared, stream=stream)
+
+    def profile(self, way: str = "pinned", calls: int = 3) -> Array:
+        """When each item of a pinned or ticketed run began to wait, began, and had ended, and its multiprocessor.
+
+        A row of four for each item, int64, nanoseconds of the device; of the last of so many calls, on what lies in the
+        program's memory. Rows are in the order of the table `pinned` or `items`.
+        """
+        if way not in ("pinned", "ticketed"):
+            raise ValueError(f"items are those of a pinned or ticketed program, not of '{way}'.")
+        stamps = self.device.allocate(32 * self._count)
+        for _ in range(calls):
+            (self.pinned if way == "pinned" else self.ticketed)(self._stream, stamps)
+        self.device.wait(self._stream)
+        self.check()
+        found = self.device.read(stamps, (self._count, 4), np.int64, self._stream)
+        self.device.free(stamps)
+        return found
+
+    def trace(self, file: str | os.PathLike[str], way: str = "pinned") -> None:
+        """Write what `profile` gives as a trace for Perfetto: a row for each multiprocessor, a bar for each block."""
+        stamps, kernels = self.profile(way), self.about["kernels"]
+        items = np.asarray(self.about["tables"]["pinned" if way == "pinned" else "items"], np.int64).reshape(-1, 8)
+        start = int(stamps[:, 0].min(initial=2**62))
+        events = [
+            {
+                "name": f"{kernels[item[2]]} {item[1]}", "cat": f"run {item[0]}", "ph": "X", "pid": 0, "tid": row[3],
+                "ts": (row[1] - start) / 1000, "dur": (row[2] - row[1]) / 1000,
+                "args": {"waited us": (row[1] - row[0]) / 1000},
+            }
+            for item, row in zip(items.tolist(), stamps.tolist(), strict=True)
+        ]  # fmt: skip
+        Path(file).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
 
     def check(self) -> None:
         """Raise CudaError where a wait of an earlier run was given up."""

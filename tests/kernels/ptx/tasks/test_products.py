@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
+from kernels.ptx.tasks.panel import HELD_BYTES
 from kernels.ptx.tasks.product import product
+from kernels.target import cuda
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
@@ -72,3 +74,12 @@ def test_nan_and_infinity_pass_through() -> None:
     a = np.ones((12, 40), np.float32)
     a[1, 3], a[2, 39], a[3, 0] = np.nan, np.inf, -np.inf
     check([beside(GEMM, gemm, "product", 0, 2e-6, a=a, b=np.ones((40, 20), np.float32))])
+
+
+def test_few_rows_of_a_depth_that_is_longer_than_what_is_held() -> None:
+    """The first 1,024 places of B come to shared memory before the block waits, the others are read where they lie."""
+    gemm = Gemm(2, 11, 1100, constant_b=True)
+    kernel = product(gemm, SM_90, "long")
+    assert kernel.prelude == "long_prelude" and kernel.scratch_bytes == 4 * 256 * 2 + HELD_BYTES
+    check([case(gemm, 5, "long")], SM_90)
+    assert not product(gemm, cuda("sm_75"), "older").prelude, "before Ampere nothing is copied ahead"
