@@ -19,13 +19,17 @@ from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Packing
 from kernels.ptx.tasks.product import FEW_ROWS
-from kernels.ptx.tasks.recurrent import RecurrentStep
+from kernels.size import is_free
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
+from kernels.templates.recurrent.step import RecurrentStep
+from kernels.templates.template import SOME
 from kernels.tensor.expression import Buffer, Expression
 
+LONG_STEP = 150_000  # operations of a step, of which two workers save more than they wait for one another
+MOST_STEPS = 512  # regions of a layer and direction
 CELLS: dict[str, Cell] = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 Array = npt.NDArray[np.float32]
 Weights = tuple[npt.NDArray[np.generic], DType]  # and how they are stored
@@ -70,11 +74,24 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
         output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
         if output is not None and is_used(output):
             buffers[name] = scope.result(output).buffer
-    steps_of_layer = RecurrentStep.phases(layer) if scope.target.is_gpu else ()
+    steps_of_layer = RecurrentStep.phases(layer) if scope.target.is_gpu or _shared(layer, scope) else ()
     if steps_of_layer:
         lower_steps(scope, node, layer, steps_of_layer, r[0], buffers)
     else:
         _whole(scope, node, layer, r[0], buffers, label)
+
+
+def _shared(layer: Recurrent, scope: Scope) -> bool:
+    """Whether several workers share the hidden units of each step: where a layer has few tiles of the batch.
+
+    They meet after each step, so a step has to be long; and one of two products makes them meet twice.
+    """
+    if is_free(layer.steps) or is_free(layer.batch) or not 2 <= layer.steps <= MOST_STEPS:
+        return False
+    phases = RecurrentStep.phases(layer)
+    flops = 2 * layer.batch * layer.gates * layer.hidden * layer.hidden
+    tiles = len(layer.directions) * -(-layer.batch // RECURRENT.candidates(layer, scope.target)[0].rows)
+    return len(phases) == 1 and flops >= LONG_STEP and tiles < SOME
 
 
 def _whole(

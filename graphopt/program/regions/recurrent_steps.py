@@ -18,8 +18,8 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel
-from kernels.ptx.tasks.recurrent import STEP, RecurrentStep
 from kernels.templates.recurrent.problem import Recurrent
+from kernels.templates.recurrent.step import STEP, RecurrentStep
 
 _BYTES = DType.F32.bytes
 

@@ -9,9 +9,8 @@ row of the batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,67 +23,11 @@ from kernels.ptx.tasks.panel import HeldPanel, sums_of_share
 from kernels.ptx.tasks.threads import THREADS, Block, copies_ahead, write_task
 from kernels.target import Target
 from kernels.templates.recurrent.cell import CellFormulas
-from kernels.templates.recurrent.problem import Recurrent
-from kernels.templates.template import only
+from kernels.templates.recurrent.step import RecurrentStep
 
-Phase = Literal["all", "first", "second"]  # a GRU that resets the state before its product takes two steps
 _ROWS = 8  # of the batch, of a block
 _UNITS = (32, 16, 8, 4)
 _DEPTH = 16  # places of the depth of a thread, at most where there are blocks enough
-
-
-@dataclass(frozen=True, slots=True)
-class RecurrentStep:
-    """A step of one direction.
-
-    Operands: "gates", from those of the step on, of which a row of the batch has `apart` elements; "r" constant
-    [gates * hidden, hidden]; "h" [batch, hidden], what R is multiplied with; an LSTM's "c"; "hidden_bias" and
-    "peepholes" of the direction; in the second phase also "before" and "update" [batch, hidden]. Outputs: "y" and an
-    LSTM's "y_c" [batch, hidden]; of the first phase "update" and "seen", which the second one multiplies with.
-    """
-
-    layer: Recurrent  # of one step and one direction
-    apart: int
-    phase: Phase = "all"
-
-    @classmethod
-    def of(cls, layer: Recurrent, phase: Phase = "all") -> RecurrentStep:
-        """The step of any direction of a layer."""
-        apart = len(layer.directions) * layer.gates * layer.hidden
-        return cls(replace(layer, steps=1, directions=("forward",)), apart, phase)
-
-    @classmethod
-    def phases(cls, layer: Recurrent) -> tuple[RecurrentStep, ...]:
-        """The steps that make one of the layer; none where there are lengths, whose rows are at steps of their own."""
-        if layer.with_lengths:
-            return ()
-        if layer.cell == "gru" and not layer.linear_before_reset:
-            return cls.of(layer, "first"), cls.of(layer, "second")
-        return (cls.of(layer),)
-
-    @property
-    def gates(self) -> tuple[int, ...]:
-        """Whose rows of R are multiplied."""
-        return {"all": tuple(range(self.layer.gates)), "first": (0, 1), "second": (2,)}[self.phase]
-
-    @property
-    def operands(self) -> tuple[tuple[str, Literal["input", "constant", "output"], int], ...]:
-        """Operands but R: name, role, elements."""
-        layer, gates = self.layer, self.layer.gates * self.layer.hidden
-        states = layer.batch * layer.hidden
-        found: list[tuple[str, Literal["input", "constant", "output"], int]] = [
-            ("gates", "input", (layer.batch - 1) * self.apart + gates if states else 0), ("h", "input", states)
-        ]  # fmt: skip
-        if layer.cell == "lstm":
-            found.append(("c", "input", states))
-        if self.phase == "second":
-            found += [("before", "input", states), ("update", "input", states)]
-        if layer.cell == "gru" and layer.linear_before_reset:
-            found.append(("hidden_bias", "constant", layer.hidden))
-        if layer.with_peepholes:
-            found.append(("peepholes", "constant", 3 * layer.hidden))
-        names = ("update", "seen") if self.phase == "first" else ("y", "y_c") if layer.cell == "lstm" else ("y",)
-        return (*found, *((name, "output", states) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +96,6 @@ def _units(hidden: int, gates: int, stretches: int, target: Target) -> int:
     while units < _UNITS[0] and stretches * -(-hidden // units) > 2 * max(1, target.workers):
         units *= 2
     return units
-
-
-STEP = only("recurrent_step", RecurrentStep, recurrent_step)
 
 
 class _StepWriter:

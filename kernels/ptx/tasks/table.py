@@ -15,7 +15,7 @@ from kernels.ptx.tasks.indexed import indexed
 from kernels.ptx.tasks.pooling import pooling
 from kernels.ptx.tasks.product import product
 from kernels.ptx.tasks.product import tiled as tiled_product
-from kernels.ptx.tasks.recurrent import RecurrentStep, recurrent_step
+from kernels.ptx.tasks.recurrent import recurrent_step
 from kernels.ptx.tasks.resize import resize
 from kernels.ptx.tasks.rows import normalization, reduction, softmax
 from kernels.ptx.tasks.singly import singly
@@ -29,6 +29,7 @@ from kernels.templates.gemm_problem import Gemm
 from kernels.templates.indexed import Indexed
 from kernels.templates.normalization import Normalization
 from kernels.templates.pooling import Pooling
+from kernels.templates.recurrent.step import RecurrentStep
 from kernels.templates.reduction import Reduction
 from kernels.templates.resize import Resize
 from kernels.templates.softmax import Softmax

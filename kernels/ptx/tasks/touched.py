@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.kernel import Kernel
-from kernels.ptx.tasks.recurrent import RecurrentStep
 from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution
 from kernels.templates.elementwise import Elementwise, Output
 from kernels.templates.gemm_problem import Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.normalization import Normalization
 from kernels.templates.pooling import Pooling
+from kernels.templates.recurrent.step import RecurrentStep
 from kernels.templates.reduction import Reduction
 from kernels.templates.softmax import Softmax
 from kernels.tensor.expression import Buffer, Expression, Load, index

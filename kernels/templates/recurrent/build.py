@@ -30,13 +30,15 @@ from kernels.tensor.expression import Variable
 
 def build(layer: Recurrent, candidate: RecurrentCandidate, target: Target, name: str = "recurrent") -> Kernel:
     """The kernel; its operands are those that `Recurrent` lists."""
-    return _RecurrentBuilder(layer, candidate, target, name).kernel()
+    return RecurrentBuilder(layer, candidate, target, name).kernel()
 
 
 RECURRENT = Template("recurrent", Recurrent, candidates, build)
 
 
-class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
+class RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
+    """Writes a layer's products and cells."""
+
     def __init__(self, layer: Recurrent, candidate: RecurrentCandidate, target: Target, name: str) -> None:
         super().__init__(layer, candidate, target, name)
         self.vector = types.vector("float", self.lanes)
@@ -61,6 +63,7 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
         return self.problem.cell == "gru" and not self.problem.linear_before_reset
 
     def kernel(self) -> Kernel:
+        """The kernel of all steps."""
         layer = self.problem
         directions, states = len(layer.directions), len(layer.directions) * layer.batch * layer.hidden
         operands = [
@@ -88,6 +91,7 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
         return self.written(operands, blocks, scratch_bytes=4 * self.scratch, flops=layer.flops)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        """A direction and a tile of the batch."""
         layer = self.problem
         if not (layer.batch and layer.hidden):
             return
@@ -226,8 +230,7 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
             """One vector of one row; `column` of the panel, `valid` lanes or all."""
             unit_at = f.add(unit, column * self.lanes)
             reads, runs, writes = self._when(f, direction, at, time)
-            base = f.add(f.mul(f.add(f.mul(reads, layer.batch), at), len(layer.directions)), number)
-            base = f.add(f.mul(base, layer.gates * hidden), unit_at)
+            base = f.add(self._gates_of(f, reads, at, number), unit_at)
             tile_at = f.add(f.mul(row, self.tile_row), self.tile_at + column * self.lanes)
             here = Units(
                 given=lambda index: self.cell.read(f, "gates", f.add(base, index * hidden), valid),
@@ -250,11 +253,10 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
                 after = f.select(running, after, f.number(self.vector, 0.0))
             f.store(kept, f.at(new, here.state))
             y_row = f.add(f.mul(f.add(f.mul(writes, len(layer.directions)), number), layer.batch), at)
-            address = f.at(f.parameter("y"), f.add(f.mul(y_row, hidden), unit_at))
-            if valid is None:
-                f.store(after, address)
-            else:
-                f.masked_store(after, address, valid)
+            self._put(f, after, f.at(f.parameter("y"), f.add(f.mul(y_row, hidden), unit_at)), valid)
+            if layer.cell == "lstm":
+                cell = f.load(self.vector, f.at(scratch, f.add(here.state, self.cell_at)))
+                self._cell_stored(f, at, unit_at, cell, valid)
 
         def one_row(row: Value, _: tuple[Value, ...]) -> None:
             at = f.add(f.parameter("row"), row)
@@ -269,6 +271,21 @@ class _RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
                     vectors(row, at, column, f.first_lanes(left, self.lanes))
 
         f.loop(0, rows, 1, one_row)
+
+    def _gates_of(self, f: Function, reads: Value, at: Value, number: int) -> Value:
+        """Where the gates of a sequence begin at a step."""
+        layer = self.problem
+        row = f.add(f.mul(f.add(f.mul(reads, layer.batch), at), len(layer.directions)), number)
+        return f.mul(row, layer.gates * layer.hidden)
+
+    def _put(self, f: Function, value: Value, address: Value, valid: Value | None) -> None:
+        if valid is None:
+            f.store(value, address)
+        else:
+            f.masked_store(value, address, valid)
+
+    def _cell_stored(self, f: Function, at: Value, unit: Value, value: Value, valid: Value | None) -> None:
+        """The new cell state of some units; it stays in scratch until the last step."""
 
     def _when(self, f: Function, direction: str, at: Value, time: Value) -> tuple[Value, Value | None, Value]:
         """The step that a sequence reads now, whether it still runs (None: always), and the step of y it writes."""

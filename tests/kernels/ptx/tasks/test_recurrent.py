@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
-from kernels.ptx.tasks.recurrent import RecurrentStep, recurrent_step
+from kernels.ptx.tasks.recurrent import recurrent_step
 from kernels.templates.epilogue import ACCUMULATED
 from kernels.templates.recurrent.problem import Recurrent
+from kernels.templates.recurrent.step import RecurrentStep
 from kernels.tensor.expression import Unary
 from tests.kernels.ptx.tasks.running import SM_80, SM_90, Array, Case, check
 

@@ -1,0 +1,56 @@
+"""Recurrent layers whose steps several workers share: when, and that they are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+import graphopt
+from graphopt.program.regions import recurrent
+from graphopt.program.regions.lower import lower
+from kernels.target import host
+from tests.program.gpu.test_recurrent import layer
+
+
+def kernels(proto: onnx.ModelProto) -> list[str]:
+    return [region.kernel.name for region in lower(ir.from_proto(proto), host()).regions]
+
+
+def test_long_steps_of_one_sequence_are_shared_and_short_ones_are_not() -> None:
+    shared = kernels(layer("GRU", (5, 1, 8, 192), "forward", ("y",), linear_before_reset=1))
+    assert len(shared) == 1 + 5 and len(set(shared)) == 2
+    cases: tuple[tuple[tuple[int, int, int, int], str, dict[str, Any]], ...] = (
+        ((5, 1, 8, 64), "forward", {"linear_before_reset": 1}),  # so little that two workers would only wait
+        ((5, 1, 8, 192), "forward", {"linear_before_reset": 0}),  # the second product waits for the first
+        ((5, 64, 8, 192), "forward", {"linear_before_reset": 1}),  # the batch is enough to share
+        ((1, 1, 8, 192), "forward", {"linear_before_reset": 1}),
+    )
+    for dims, direction, more in cases:
+        assert len(kernels(layer("GRU", dims, direction, ("y",), **more))) == 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "direction", "results", "more"),
+    [
+        ("LSTM", "bidirectional", ("y", "y_h", "y_c"), {}),
+        ("LSTM", "reverse", ("y_c",), {"peepholes": True, "states": True}),
+        ("GRU", "forward", ("y", "y_h"), {"linear_before_reset": 1}),
+        ("RNN", "bidirectional", ("y_h",), {"activations": ["Relu", "Relu"]}),
+    ],
+)
+def test_shared_steps_are_equal(
+    monkeypatch: pytest.MonkeyPatch, cell: str, direction: str, results: tuple[str, ...], more: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(recurrent, "LONG_STEP", 0)
+    proto = layer(cell, (6, 1, 5, 37), direction, results, **more)
+    compiled = graphopt.compile(proto, threads=2)
+    assert len(compiled.linked.listing.runs) > 6
+    feeds = {"x": np.random.default_rng(0).standard_normal((6, 1, 5)).astype(np.float32)}
+    expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    for found, want in zip(compiled.run(None, feeds), expected, strict=True):
+        np.testing.assert_allclose(found, want, rtol=0, atol=2e-6 * max(1.0, float(np.abs(want).max())))
