@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from kernels.kernel import Kernel
 from kernels.listing import Listing, Place, Run
+from kernels.llvm.load import ObjectCache
 from kernels.run import Array, Executable, aligned, driver, placed
 from kernels.target import Target
 from kernels.templates.template import Template
@@ -85,9 +86,9 @@ def key(template: Template[Any, Any], problem: object, target: Target) -> str:
 class Rival:
     """A candidate of one of a program's kernels, compiled."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, cache: ObjectCache | None = None) -> None:
         self.kernel = kernel
-        self.code = Executable([kernel])
+        self.code = Executable([kernel], cache)
         self.scratch = placed(np.zeros(kernel.scratch_bytes, np.uint8))
 
 

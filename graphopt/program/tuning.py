@@ -9,7 +9,8 @@ found is kept by kernel and machine, so that it is measured once.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,8 +30,10 @@ EACH = 2  # candidates of a family that are tried in a little time
 WIDE = 10.0  # seconds; with more of them all candidates are tried, as far as they last
 SHARE = 0.005  # of the program's time: what takes less is left as it is
 LEAST_GAIN = 0.005  # of the program's time, for which its kernels are exchanged
+KIN, STRANGER = 0.05, 0.3  # of a kernel's time, that a candidate of its own family may save, and one of another
 COMPILING = 0.6  # of the time for compiling rivals, the rest for their turns
 WARM, ROUNDS, LAST_ROUNDS = 3, 7, 9  # passes before rivals are compiled, turns of each, of whole programs
+AHEAD = 2  # rivals that are written while an earlier one is compiled
 MOST_EXTRA = 1 << 30  # bytes of room for larger weights of rivals
 SEED = 0
 
@@ -48,6 +51,10 @@ class Tuning:
     def each(self) -> int:
         """Candidates of each family that are tried."""
         return EACH if self.seconds <= WIDE else 1 << 30
+
+    def is_worth(self, share: float, is_kin: bool) -> bool:
+        """Whether a rival of a kernel with this share of the time is tried: in a little time for what it may gain."""
+        return self.seconds > WIDE or share * (KIN if is_kin else STRANGER) >= LEAST_GAIN
 
 
 def with_choices(lowered: Lowered, choices: Mapping[str, Choice]) -> Lowered:
@@ -81,6 +88,7 @@ class _Entrant:
     problem: Any
     key: str
     candidates: tuple[Any, ...]
+    kin: frozenset[str]  # those of its own family
     known: Mapping[str, float]  # nanoseconds of candidates that were measured before
 
 
@@ -88,19 +96,32 @@ def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
     """Kernels with candidates that were never measured; not those that were, and took too little to matter here."""
     known, target, found = tuning.database.choices(), lowered.target, []
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
+    runs = Counter(region.kernel.name for region in lowered.regions)
     keys = {name: key(*lowered.problems[name], target) for name in kernels if name in lowered.problems}
-    total = sum(known[one].nanoseconds for one in keys.values() if one in known)
+    taken = {name: known[one].nanoseconds * runs[name] for name, one in keys.items() if one in known}
     for name, one in keys.items():
         template, problem = lowered.problems[name]
-        choice = known.get(one)
-        if choice is not None and choice.nanoseconds <= SHARE * total:
+        share = taken[name] / sum(taken.values()) if name in taken else 1.0
+        if share <= SHARE:
             continue
-        measured = {} if choice is None else choice.measured
-        rivals = template.rivals(problem, target, tuning.each)
-        rivals = tuple(rival for rival in rivals if str(rival) not in (*measured, kernels[name].choice))
+        measured = known[one].measured if one in known else {}
+        kin = _kin(template, problem, target, kernels[name].choice)
+        rivals = tuple(
+            rival for rival in template.rivals(problem, target, tuning.each)
+            if str(rival) not in (*measured, kernels[name].choice) and tuning.is_worth(share, str(rival) in kin)
+        )  # fmt: skip
         if rivals:
-            found.append(_Entrant(kernels[name], template, problem, one, rivals, measured))
+            found.append(_Entrant(kernels[name], template, problem, one, rivals, kin, measured))
     return found
+
+
+def _kin(template: Template[Any, Any], problem: Any, target: Target, choice: str) -> frozenset[str]:
+    """The candidates of the family of a choice; none where the template has no families."""
+    family = template.family
+    if family is None:
+        return frozenset()
+    named = {str(one): family(one)[0] for one in template.candidates(problem, target)}
+    return frozenset(one for one, its in named.items() if its == named.get(choice))
 
 
 class _Contest:
@@ -111,6 +132,7 @@ class _Contest:
     ) -> None:
         self.target, self.tuning, self.entrants = target, tuning, entrants
         self.end = tuning.clock() + tuning.seconds
+        self.cache = program.cache
         self.stage = Trial(
             listing, program.address, program.weights, _drawn(listing), target, clock=tuning.clock
         )  # fmt: skip
@@ -120,13 +142,13 @@ class _Contest:
         times = self.stage.times(WARM)
         total = sum(times.values())
         ordered = sorted(self.entrants, key=lambda one: -times[one.kernel.name])
-        worth = [one for one in ordered if times[one.kernel.name] >= SHARE * total]
+        worth = [self._worth(one, times[one.kernel.name] / total) for one in ordered]
         rivals = self._compiled(worth)
         found = self.stage.contest(rivals, ROUNDS, self.end)
         results, gained = [], 0.0
-        for one in ordered:
+        for one in worth:
             name = one.kernel.name
-            if one not in worth or name in rivals:  # else there was no time
+            if not one.candidates or name in rivals:  # else there was no time
                 texts = (one.kernel.choice, *(rival.kernel.choice for rival in rivals.get(name, ())))
                 taken = dict(zip(texts, found.get(name, [times[name]]), strict=False))
                 best = min(taken, key=lambda text: taken[text])
@@ -145,6 +167,12 @@ class _Contest:
         return {one.kernel.name: self._made(one, chosen[one.kernel.name]) for one, _, _ in results
                 if one.kernel.name in chosen}  # fmt: skip
 
+    def _worth(self, one: _Entrant, share: float) -> _Entrant:
+        """With those candidates alone that are worth trying, as large a share of the time as the kernel has."""
+        some = one.candidates if share >= SHARE else ()
+        some = tuple(each for each in some if self.tuning.is_worth(share, str(each) in one.kin))
+        return replace(one, candidates=some)
+
     def _made(self, one: _Entrant, choice: str) -> Kernel:
         """The kernel of a choice, with what several workers share."""
         candidate = next(each for each in one.candidates if str(each) == choice)
@@ -160,22 +188,37 @@ class _Contest:
 
     def _compiled(self, entrants: Sequence[_Entrant]) -> dict[str, list[Rival]]:
         """The rivals of kernels, as many as can be compiled in their share of the time, the likely best ones first."""
-        until, extra = self.end - (1 - COMPILING) * self.tuning.seconds, 0
+        until, begun = self.end - (1 - COMPILING) * self.tuning.seconds, deque[Kernel]()
         found: dict[str, list[Rival]] = {}
+
+        def take() -> None:
+            rival = Rival(begun.popleft(), self.cache)
+            found.setdefault(rival.kernel.name, []).append(rival)
+
+        for kernel in self._written(entrants):
+            if self.tuning.clock() > until:
+                break
+            self.cache.begin(kernel.module.text(), self.target)
+            begun.append(kernel)
+            if len(begun) > AHEAD:
+                take()
+        while begun and self.tuning.clock() <= until:
+            take()
+        self.cache.only(())
+        return found
+
+    def _written(self, entrants: Sequence[_Entrant]) -> Iterator[Kernel]:
+        """The rivals, the likely best ones first, without those whose larger weights find no room."""
+        extra = 0
         for place in range(max((len(one.candidates) for one in entrants), default=0)):
             for one in entrants:
-                if self.tuning.clock() > until:
-                    return found
-                if place >= len(one.candidates):
-                    continue
-                candidate, name = one.candidates[place], one.kernel.name
-                kernel = one.template.build(one.problem, candidate, self.target, name)
-                extra += (more := self.stage.extra_bytes(kernel))
-                if extra > MOST_EXTRA:
-                    extra -= more
-                    continue
-                found.setdefault(name, []).append(Rival(replace(kernel, choice=str(candidate))))
-        return found
+                if place < len(one.candidates):
+                    candidate = one.candidates[place]
+                    kernel = one.template.build(one.problem, candidate, self.target, one.kernel.name)
+                    more = self.stage.extra_bytes(kernel)
+                    if extra + more <= MOST_EXTRA:
+                        extra += more
+                        yield replace(kernel, choice=str(candidate))
 
 
 def _drawn(listing: Listing) -> list[Array]:

@@ -46,9 +46,10 @@ class Template(Generic[Problem, Candidate]):
     variant: str = ""  # of templates with one name: what its candidates are
 
     def rivals(self, problem: Problem, target: Target, each: int) -> tuple[Candidate, ...]:
-        """What is worth measuring: first the likely best of each family, then its next kinds, up to `each` of a family.
+        """What is worth measuring: first the likely best of each family, then its next kinds.
 
-        The likely best of all comes first. Those are left out whose estimate is hopeless.
+        The likely best of all comes first. Of its family there are up to `each`, and one less of another: where the
+        best of that loses, so do its next ones. Those are left out whose estimate is hopeless.
         """
         best, *others = self.candidates(problem, target)
         most = HOPELESS * self.estimate(problem, best, target) if self.estimate else 0.0
@@ -57,7 +58,8 @@ class Template(Generic[Problem, Candidate]):
         for one in (best, *others):
             family, kind = ("", one) if self.family is None else self.family(one)
             known = kinds.setdefault(family, [])
-            if kind in known or len(known) >= each or (self.estimate and self.estimate(problem, one, target) > most):
+            room = each if next(iter(kinds)) == family else max(1, each - 1)
+            if kind in known or len(known) >= room or (self.estimate and self.estimate(problem, one, target) > most):
                 continue
             found.append((len(known), one))
             known.append(kind)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.lazy import Lazy
 from graphopt.model.nodes import attribute_of, input_at, int_attribute, is_used, required_input, string_attribute
 from graphopt.program.regions import buffer as program
 from graphopt.program.regions.activations import UnknownActivation, activations
@@ -17,12 +18,16 @@ from graphopt.program.regions.recurrent_steps import lower_steps
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
-from kernels.ptx.tasks.recurrent import RecurrentStep
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
 from kernels.tensor.expression import Buffer, Expression
+
+if TYPE_CHECKING:
+    from kernels.ptx.tasks import recurrent as tasks
+else:
+    tasks = Lazy("kernels.ptx.tasks.recurrent")
 
 CELLS: dict[str, Cell] = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 Array = npt.NDArray[np.float32]
@@ -68,7 +73,7 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
         output = node.outputs[number_of_output] if number_of_output < len(node.outputs) else None
         if output is not None and is_used(output):
             buffers[name] = scope.result(output).buffer
-    steps_of_layer = RecurrentStep.phases(layer) if scope.target.is_gpu else ()
+    steps_of_layer = tasks.RecurrentStep.phases(layer) if scope.target.is_gpu else ()
     if steps_of_layer:
         lower_steps(scope, node, layer, steps_of_layer, r[0], buffers)
     else:

@@ -7,25 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphopt.lazy import Lazy
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.copies import copy
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel
-from kernels.ptx.tasks.recurrent import STEP, RecurrentStep
 from kernels.templates.recurrent.problem import Recurrent
+
+if TYPE_CHECKING:
+    from kernels.ptx.tasks import recurrent as tasks
+else:
+    tasks = Lazy("kernels.ptx.tasks.recurrent")
 
 _BYTES = DType.F32.bytes
 
 
 def lower_steps(
-    scope: Scope, node: ir.Node, layer: Recurrent, steps: Sequence[RecurrentStep], r: npt.NDArray[np.generic],
+    scope: Scope, node: ir.Node, layer: Recurrent, steps: Sequence[tasks.RecurrentStep], r: npt.NDArray[np.generic],
     buffers: Mapping[str, Buffer],
 ) -> None:  # fmt: skip
     """The regions of all steps. `buffers` are those of operands but R; results that nobody uses have none."""
@@ -38,7 +44,7 @@ class _Direction:
     scope: Scope
     node: ir.Node
     layer: Recurrent
-    steps: Sequence[RecurrentStep]
+    steps: Sequence[tasks.RecurrentStep]
     r: npt.NDArray[np.generic]
     buffers: Mapping[str, Buffer]
     number: int
@@ -58,7 +64,7 @@ class _Direction:
     def lower(self) -> None:
         """Each step from the state that the one before it left."""
         layer, scope = self.layer, self.scope
-        kernels = [scope.kernel(STEP, one) for one in self.steps]
+        kernels = [scope.kernel(tasks.STEP, one) for one in self.steps]
         packed = [scope.weight("packed r", self.node.name, self.r, kernel.operand("r")) for kernel in kernels]
         state, cell = self._own("initial_h", self._state), self._own("initial_c", self._state)
         for passed in range(layer.steps):

@@ -266,9 +266,9 @@ def test_a_program_that_differs_is_made_again_with_exact_kernels(monkeypatch: py
     spoiled[3, 5, 1, 1] += 0.5
     made = compile_flow.make
 
-    def spoiling(model: ir.Model, target: Target, name: str, exact: bool, *rest: object) -> object:
+    def spoiling(model: ir.Model, target: Target, name: str, exact: bool, *rest: object, **named: object) -> object:
         given = model if exact else load(support.model(text, w=spoiled))
-        return made(given, target, name, exact, *rest)  # type: ignore[arg-type]
+        return made(given, target, name, exact, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compile_flow, "make", spoiling)
     program = graphopt.compile(proto)
