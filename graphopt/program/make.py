@@ -124,6 +124,8 @@ def make(
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
         lowered = lowered.with_kernels(better)
+        for kernel in better.values() if begun is not None else ():
+            _begin(cache, kernel, name, target, threads)
         linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
     if (better or kept.streamed is not linked.streamed) and form != "onnxruntime":
         program = _loaded(linked, target, threads, family, cache)
@@ -165,17 +167,12 @@ def make_listing(
     """
     kernels: Kernels = {}
 
-    def begin(kernel: Kernel) -> None:
-        assert begun is not None, "somebody waits for it"
-        alike = [kernel] if kernel.shared is None or threads == 1 else [kernel, kernel.shared]
-        begun.begin(module_of(alike, name, target).text(), target)
-
     def regions(one: ir.Model, *, tight: bool) -> Lowered:
         ordered, changed = changed_in_place(one)
         known = kernels if tight else None
         found = lower(
             ordered, target, exact=exact, precision=precision, tight=tight, caches=changed, kernels=known,
-            written=None if begun is None else begin,
+            written=None if begun is None else lambda kernel: _begin(begun, kernel, name, target, threads),
         )  # fmt: skip
         return _chosen(found, tuning)
 
@@ -188,6 +185,12 @@ def make_listing(
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
+
+
+def _begin(cache: ObjectCache, kernel: Kernel, name: str, target: Target, threads: int) -> None:
+    """Have a kernel compiled as a program of so many threads will likely have it: with that of several workers."""
+    alike = [kernel] if kernel.shared is None or threads == 1 else [kernel, kernel.shared]
+    cache.begin(module_of(alike, name, target).text(), target)
 
 
 def _chosen(lowered: Lowered, tuning: Tuning | None) -> Lowered:

@@ -61,9 +61,11 @@ def with_choices(lowered: Lowered, choices: Mapping[str, Choice]) -> Lowered:
     """The program with the kernels that choices name, as far as there are such candidates."""
     chosen, target = {}, lowered.target
     for name, (template, problem) in lowered.problems.items():
-        choice = choices.get(key(template, problem, target))
+        choice = choices.get(key(template, problem, target)) if choices else None
+        if choice is None:
+            continue
         likely, *others = template.candidates(problem, target)
-        if choice is not None and choice.candidate != str(likely):
+        if choice.candidate != str(likely):
             named = next((one for one in others if str(one) == choice.candidate), None)
             if named is not None:
                 chosen[name] = template.kernel(problem, target, name, named)
@@ -105,9 +107,10 @@ def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
         if share <= SHARE:
             continue
         measured = known[one].measured if one in known else {}
-        kin = _kin(template, problem, target, kernels[name].choice)
+        rivals = template.rivals(problem, target, tuning.each)
+        kin = _kin(template, problem, target, kernels[name].choice, rivals)
         rivals = tuple(
-            rival for rival in template.rivals(problem, target, tuning.each)
+            rival for rival in rivals
             if str(rival) not in (*measured, kernels[name].choice) and tuning.is_worth(share, str(rival) in kin)
         )  # fmt: skip
         if rivals:
@@ -115,13 +118,18 @@ def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
     return found
 
 
-def _kin(template: Template[Any, Any], problem: Any, target: Target, choice: str) -> frozenset[str]:
-    """The candidates of the family of a choice; none where the template has no families."""
-    family = template.family
-    if family is None:
+def _kin(
+    template: Template[Any, Any], problem: Any, target: Target, choice: str, rivals: Sequence[Any]
+) -> frozenset[str]:
+    """Those rivals that are of the family of a choice; none where the template has no families."""
+    if template.family is None:
         return frozenset()
-    named = {str(one): family(one)[0] for one in template.candidates(problem, target)}
-    return frozenset(one for one, its in named.items() if its == named.get(choice))
+    likely = bool(rivals) and str(rivals[0]) == choice
+    known = rivals if likely else template.candidates(problem, target)
+    own = next((one for one in known if str(one) == choice), None)
+    if own is None:
+        return frozenset()
+    return frozenset(str(one) for one in rivals if template.family(one)[0] == template.family(own)[0])
 
 
 class _Contest:
