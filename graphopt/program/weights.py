@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ from kernels.run import area
 from kernels.templates.units.rounding import Rounded
 
 GROWTH = 4  # times the constants of the first program: room for those of others
+_FIRST = 256  # bytes, that constants of one size are told apart by before they are compared
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -38,7 +38,7 @@ class Weights:
         self._keep = keep
         self._block = area(room)
         self._top = 0
-        self._held: dict[tuple[int, bytes], int] = {}
+        self._alike: dict[tuple[int, bytes], list[int]] = {}  # starts, by size and first bytes
 
     @property
     def bytes(self) -> Bytes:
@@ -55,16 +55,19 @@ class Weights:
 
     def _place(self, lowered: Lowered, constant: Buffer) -> int:
         raw = np.ascontiguousarray(lowered.constants[constant].packed()).reshape(-1).view(np.uint8)
-        key = raw.size, _digest(raw)
-        if key not in self._held:
-            start, self._held[key] = self._top, self._top
-            known = lowered.constants[constant]
-            taps = isinstance(known.packing, Transforming) and known.packing.is_stored_as_taps
-            kept = taps or (self._keep and not isinstance(known.packing, Rounded))  # nothing else is made of those
-            self.held.append(Held(start, raw.size, known.packing, known.array if kept else None))
-            self._block[start : start + raw.size] = raw
-            self._top += _filled(raw.size)
-        return self._held[key]
+        alike = self._alike.setdefault((raw.size, raw[:_FIRST].tobytes()), [])
+        for start in alike:
+            if np.array_equal(self._block[start : start + raw.size], raw):
+                return start
+        start = self._top
+        alike.append(start)
+        known = lowered.constants[constant]
+        taps = isinstance(known.packing, Transforming) and known.packing.is_stored_as_taps
+        kept = taps or (self._keep and not isinstance(known.packing, Rounded))  # nothing else is made of those
+        self.held.append(Held(start, raw.size, known.packing, known.array if kept else None))
+        self._block[start : start + raw.size] = raw
+        self._top += _filled(raw.size)
+        return start
 
 
 def bytes_of(lowered: Lowered) -> int:
@@ -74,7 +77,3 @@ def bytes_of(lowered: Lowered) -> int:
 
 def _filled(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _digest(raw: Bytes) -> bytes:
-    return hashlib.sha256(raw.data).digest()

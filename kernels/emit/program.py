@@ -112,9 +112,10 @@ def emit(
     assert weights.size == layout.file_bytes, "weights as they are stored"
     description = describe(listing, target, layout, asked, total)
     interface = _interface(listing, target, layout, asked, total)
-    _write_texts(interface, listing.name, [description], origin)
+    texts = Module(oldest(target))
+    _write_texts(texts, listing.name, [description], origin)
     exported = tuple(f"{listing.name}_{one}" for one in interface_of(listing))
-    return Emitted((interface, *_code(listing, target, making)), exported, description)
+    return Emitted((interface, texts, *_code(listing, target, making)), exported, description)
 
 
 @dataclass(frozen=True, slots=True)
