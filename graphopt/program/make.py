@@ -22,7 +22,6 @@ from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.deploy.web.node import InNode
-from graphopt.program.fitting import fitted
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order
 from graphopt.program.quantizing import in_integers
@@ -40,9 +39,10 @@ from kernels.size import Dim, Size
 from kernels.target import Target
 
 if TYPE_CHECKING:
-    from graphopt.program import gpu
+    from graphopt.program import fitting, gpu
     from graphopt.program.deploy.cuda import running as on_devices
-else:  # with the scheduler's verifier and the PTX machine
+else:  # with the search for tiles; with the scheduler's verifier and the PTX machine
+    fitting = Lazy("graphopt.program.fitting")
     gpu, on_devices = Lazy("graphopt.program.gpu"), Lazy("graphopt.program.deploy.cuda.running")
 
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
@@ -181,7 +181,7 @@ def make_listing(
     if memory_budget is None:
         lowered = in_best_order(lowered)
     else:
-        lowered = fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True), costs)
+        lowered = fitting.fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True), costs)
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)

@@ -77,11 +77,9 @@ class ObjectCache:
     def only(self, wanted: Collection[tuple[str, Target]]) -> None:
         """Forget what was begun, is not wanted and does not lie there; returns when none of it is being compiled."""
         keys = {_cache_key(text, target) for text, target in wanted}
-        for key, one in tuple(self._objects.items()):
-            if key not in keys and not one.done():
-                if not one.cancel():
-                    one.exception()
-                del self._objects[key]
+        under_way = [key for key, one in self._objects.items() if key not in keys and not one.done()]
+        for one in [one for one in map(self._objects.pop, under_way) if not one.cancel()]:
+            one.exception()
 
     def _made(self, key: str, text: str, target: Target) -> bytes:
         if self.folder is None:
