@@ -32,7 +32,7 @@ SHARE = 0.005  # of the program's time: what takes less is left as it is
 LEAST_GAIN = 0.005  # of the program's time, for which its kernels are exchanged
 KIN, STRANGER = 0.05, 0.3  # of a kernel's time, that a candidate of its own family may save, and one of another
 COMPILING = 0.6  # of the time for compiling rivals, the rest for their turns
-WARM, ROUNDS, LAST_ROUNDS = 3, 7, 9  # passes before rivals are compiled, turns of each, of whole programs
+ROUNDS, MORE_ROUNDS = (2, 5, 5), (3, 7, 9)  # passes before rivals are compiled, turns of each, of whole programs
 AHEAD = 2  # rivals that are written while an earlier one is compiled
 MOST_EXTRA = 1 << 30  # bytes of room for larger weights of rivals
 SEED = 0
@@ -51,6 +51,11 @@ class Tuning:
     def each(self) -> int:
         """Candidates of each family that are tried."""
         return EACH if self.seconds <= WIDE else 1 << 30
+
+    @property
+    def rounds(self) -> tuple[int, int, int]:
+        """How often the program runs before rivals are compiled, each of them, and whole programs at the end."""
+        return ROUNDS if self.seconds <= WIDE else MORE_ROUNDS
 
     def is_worth(self, share: float, is_kin: bool) -> bool:
         """Whether a rival of a kernel with this share of the time is tried: in a little time for what it may gain."""
@@ -147,12 +152,13 @@ class _Contest:
 
     def won(self) -> dict[str, Kernel]:
         """The kernels to take; choices of all that were measured are kept."""
-        times = self.stage.times(WARM)
+        warm, rounds, _ = self.tuning.rounds
+        times = self.stage.times(warm)
         total = sum(times.values())
         ordered = sorted(self.entrants, key=lambda one: -times[one.kernel.name])
         worth = [self._worth(one, times[one.kernel.name] / total) for one in ordered]
         rivals = self._compiled(worth)
-        found = self.stage.contest(rivals, ROUNDS, self.end)
+        found = self.stage.contest(rivals, rounds, self.end)
         results, gained = [], 0.0
         for one in worth:
             name = one.kernel.name
@@ -191,7 +197,7 @@ class _Contest:
         taken = {
             name: next(one for one in rivals[name] if one.kernel.choice == choice) for name, choice in chosen.items()
         }
-        own, other = self.stage.whole(taken, LAST_ROUNDS, self.end)
+        own, other = self.stage.whole(taken, self.tuning.rounds[2], self.end)
         return other < own
 
     def _compiled(self, entrants: Sequence[_Entrant]) -> dict[str, list[Rival]]:

@@ -57,7 +57,7 @@ class Weights:
         raw = np.ascontiguousarray(lowered.constants[constant].packed()).reshape(-1).view(np.uint8)
         alike = self._alike.setdefault((raw.size, raw[:_FIRST].tobytes()), [])
         for start in alike:
-            if np.array_equal(self._block[start : start + raw.size], raw):
+            if _are_equal(self._block[start : start + raw.size], raw):
                 return start
         start = self._top
         alike.append(start)
@@ -77,3 +77,7 @@ def bytes_of(lowered: Lowered) -> int:
 
 def _filled(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _are_equal(one: Bytes, other: Bytes) -> bool:
+    return bool(np.array_equal(one, other))
