@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.check.feeds import NOTHING, Contents
@@ -31,9 +33,9 @@ from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
 from graphopt.program.regions.scope import Kernels
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
-from graphopt.program.weights import GROWTH, Weights, bytes_of
+from graphopt.program.weights import GROWTH, NOT_PACKED, Packed, Weights, bytes_of
 from kernels.emit.program import module_of
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Packing
 from kernels.llvm.load import ObjectCache
 from kernels.size import Dim, Size
 from kernels.target import Target
@@ -123,15 +125,28 @@ def make(
     program = _loaded(kept, target, threads, family, cache)
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
+        packed = _packed(lowered, linked)
         lowered = lowered.with_kernels(better)
         for kernel in better.values() if begun is not None else ():
             _begin(cache, kernel, name, target, threads)
-        linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
+        linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram, packed)
     if (better or kept.streamed is not linked.streamed) and form != "onnxruntime":
         program = _loaded(linked, target, threads, family, cache)
     if form == "onnxruntime":
         return operators_of_whole(model, linked, target, threads)
     return Whole(program, replace(lowered, constants={}), linked)
+
+
+def _packed(lowered: Lowered, linked: Linked) -> Packed:
+    """The constants of a program as they were packed for its kernels."""
+    found: dict[tuple[int, Packing | None], npt.NDArray[np.uint8]] = {}
+    for region, run in zip(lowered.regions, linked.listing.runs, strict=True):
+        for place, at in zip(region.places, run.operands, strict=True):
+            constant = lowered.constants.get(place.buffer)
+            if constant is not None:
+                start = at.offset - place.offset
+                found[id(constant.array), constant.packing] = linked.weights[start : start + place.buffer.size]
+    return found
 
 
 def _loaded(
@@ -234,11 +249,11 @@ def _folded(model: ir.Model) -> ir.Model:
 
 def _linked(
     lowered: Lowered, name: str, target: Target, budget: int | None, threads: int, costs: Costs,
-    family: Family | None, ram: int | None = None,
+    family: Family | None, ram: int | None = None, packed: Packed = NOT_PACKED,
 ) -> Linked:  # fmt: skip
     if lowered.target.is_gpu:
         return gpu.link_tasks(lowered, name)
-    weights = None if family is None else family.weights(lowered)
+    weights = Weights(bytes_of(lowered), packed=packed) if family is None else family.weights(lowered)
     return link(lowered, name, threads=threads or target.workers, budget=budget, costs=costs, weights=weights, ram=ram)
 
 
