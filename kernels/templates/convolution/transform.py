@@ -75,9 +75,7 @@ def _row_pairs(matrix: Matrix) -> list[tuple[int, int]]:
     return found
 
 
-def _with_row_pairs(
-    f: Function, matrix: Matrix, vectors: Vectors, pairs: list[tuple[int, int]]
-) -> list[Value | None]:
+def _with_row_pairs(f: Function, matrix: Matrix, vectors: Vectors, pairs: list[tuple[int, int]]) -> list[Value | None]:
     """row = even + odd, its partner even - odd or odd - even."""
     found: list[Value | None] = [None] * len(matrix)
     paired = {number for pair in pairs for number in pair}
