@@ -23,14 +23,15 @@ from kernels.kernel import Kernel
 from kernels.listing import Listing
 from kernels.run import Array, aligned
 from kernels.target import Target
-from kernels.templates.template import Template
+from kernels.templates.template import HOPELESS, Template
 from kernels.tune import CLEARLY, Choice, Clock, Database, Rival, Trial, key
 
 EACH = 2  # candidates of a family that are tried in a little time
 WIDE = 10.0  # seconds; with more of them all candidates are tried, as far as they last
 SHARE = 0.005  # of the program's time: what takes less is left as it is
 LEAST_GAIN = 0.005  # of the program's time, for which its kernels are exchanged
-KIN, STRANGER = 0.05, 0.3  # of a kernel's time, that a candidate of its own family may save, and one of another
+KIN, STRANGER = 0.1, 0.3  # of a kernel's time, that a candidate of its own family may save, and one of another
+SLOW = 1.5  # times the likely best one's estimate, above which a rival is not tried in a little time
 COMPILING = 0.6  # of the time for compiling rivals, the rest for their turns
 ROUNDS, MORE_ROUNDS = (2, 5, 5), (3, 7, 9)  # passes before rivals are compiled, turns of each, of whole programs
 AHEAD = 2  # rivals that are written while an earlier one is compiled
@@ -51,6 +52,11 @@ class Tuning:
     def each(self) -> int:
         """Candidates of each family that are tried."""
         return EACH if self.seconds <= WIDE else 1 << 30
+
+    @property
+    def hopeless(self) -> float:
+        """Times the likely best one's estimate, above which a rival is not tried."""
+        return SLOW if self.seconds <= WIDE else HOPELESS
 
     @property
     def rounds(self) -> tuple[int, int, int]:
@@ -112,7 +118,7 @@ def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
         if share <= SHARE:
             continue
         measured = known[one].measured if one in known else {}
-        rivals = template.rivals(problem, target, tuning.each)
+        rivals = template.rivals(problem, target, tuning.each, tuning.hopeless)
         kin = _kin(template, problem, target, kernels[name].choice, rivals)
         rivals = tuple(
             rival for rival in rivals

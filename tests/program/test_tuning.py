@@ -178,4 +178,5 @@ def test_rivals_are_of_every_family_the_best_first_and_not_hopeless() -> None:
     times = {"a1x": 1.0, "a1y": 1.1, "a2": 1.2, "a3": 1.3, "b1": 1.9, "c1": 2.1, "b2": 2.0}
     assert template(times).rivals(0, host(), 1) == ("a1x", "b1")
     assert template(times).rivals(0, host(), 2) == ("a1x", "b1", "a2")
+    assert template(times).rivals(0, host(), 9, 1.5) == ("a1x", "a2", "a3")
     assert template(times).rivals(0, host(), 9) == ("a1x", "b1", "a2", "b2", "a3")
