@@ -188,3 +188,11 @@ def renamed(kernel: Kernel, name: str) -> Kernel:
     module.include(kernel.module)
     module.rename(kernel.name, name)
     return replace(kernel, name=name, module=module)
+
+
+def symbol(listing: str, name: str) -> str:
+    """What a function of a program is called in its objects, where it is none of the interface's.
+
+    No other program has it, nor has the C library, so that several can be linked into one.
+    """
+    return f"{listing}.{name}"

@@ -12,7 +12,7 @@ from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, symbol
 from kernels.moves import Reload, Spill
 from kernels.size import Dim, Size
 
@@ -343,11 +343,8 @@ class Listing:
         return any(kernel.module.uses_units for kernel in self.kernels)
 
     def symbol(self, name: str) -> str:
-        """What a function of the program is called in its objects, where it is none of the interface's.
-
-        No other program has it, nor has the C library, so that several can be linked into one.
-        """
-        return f"{self.name}.{name}"
+        """What a function of the program is called in its objects."""
+        return symbol(self.name, name)
 
     @property
     def size_count(self) -> int:

@@ -23,12 +23,14 @@ import numpy.typing as npt
 
 from kernels.kernel import Kernel
 from kernels.listing import Listing, Place, Run
+from kernels.llvm.load import ObjectCache
 from kernels.run import Array, Executable, aligned, driver, placed
 from kernels.target import Target
 from kernels.templates.template import Template
 
 SCHEMA = "graphopt.tuning/2"
 CLEARLY = 0.97  # of the time of the likely best candidate must another one take to be chosen
+SURE, LOST = 2, 1.25  # turns, and times the best of them, after which a rival has lost
 Clock = Callable[[], float]  # seconds
 _Prepared = Callable[[], None]  # a run whose addresses are fixed
 
@@ -85,9 +87,9 @@ def key(template: Template[Any, Any], problem: object, target: Target) -> str:
 class Rival:
     """A candidate of one of a program's kernels, compiled."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, cache: ObjectCache | None = None) -> None:
         self.kernel = kernel
-        self.code = Executable([kernel])
+        self.code = Executable([kernel], cache)
         self.scratch = placed(np.zeros(kernel.scratch_bytes, np.uint8))
 
 
@@ -133,19 +135,29 @@ class Trial:
     ) -> dict[str, list[float]]:
         """Nanoseconds of all runs of each kernel, first its own and then those of its rivals, each the least of turns.
 
-        There are `rounds` of turns, or fewer where the clock has come to `until`, but one at least.
+        There are `rounds` of turns, or fewer where the clock has come to `until`, but one at least. After SURE of them
+        those of a run that are LOST times as slow as its best take no more turns.
         """
         ways = {
             number: [self._own[number], *(self._in_place(rival, run) for rival in rivals[run.kernel])]
             for number, run in enumerate(self.runs)
             if rivals.get(run.kernel)
         }
-        most = max((len(one) for one in ways.values()), default=0)
         least = {number: [float("inf")] * len(one) for number, one in ways.items()}
-        for turn in range(rounds * most):
-            if turn >= most and until is not None and self.clock() > until:
-                break
-            self._pass({number: turn % len(one) for number, one in ways.items()}, ways, least)
+        racing, passes = {number: list(range(len(one))) for number, one in ways.items()}, 0
+        for turn in range(rounds):
+            for _ in range(max(map(len, racing.values()), default=0)):
+                if turn and until is not None and self.clock() > until:
+                    racing.clear()
+                    break
+                self._pass({number: some[passes % len(some)] for number, some in racing.items()}, ways, least)
+                passes += 1
+            if turn + 1 == SURE:
+                near = {
+                    number: [one for one in some if least[number][one] <= LOST * min(least[number])]
+                    for number, some in racing.items()
+                }
+                racing = {number: some for number, some in near.items() if len(some) > 1}
         found: dict[str, list[float]] = {}
         for number, times in least.items():
             name = self.runs[number].kernel

@@ -248,7 +248,7 @@ def _order(
     for first in range(count):
         if before[first] == NOBODY and missing[first] == 0:
             heappush(ready, (-length[first], first))
-    free, ended, soonest = np.zeros(FEW), np.zeros(count), np.zeros(count)
+    free, ended, soonest = [0.0 for _ in range(FEW)], np.zeros(count), np.zeros(count)
     now, placed = 0.0, 0
     while len(ready) > 0 or len(waiting) > 0:
         while len(waiting) > 0 and (waiting[0][0] <= now or len(ready) == 0):
@@ -258,13 +258,15 @@ def _order(
         first = heappop(ready)[1]
         order[placed] = first
         placed += 1
-        worker = np.argmin(free)
+        worker, take, last = 0, 0.0 if whole[first] else float(takes[first]), 0.0
         for _ in range(1 if whole[first] else blocks[first]):
-            worker = np.argmin(free)
-            free[worker] = max(free[worker], now) + claim
-            if not whole[first]:
-                free[worker] += takes[first]
-                ended[first] = max(ended[first], free[worker])
+            worker = 0
+            for other in range(1, FEW):
+                if free[other] < free[worker]:
+                    worker = other
+            free[worker] = max(free[worker], now) + claim + take
+            last = free[worker]
+        ended[first] = last
         run = first
         while run != NOBODY:
             if whole[run]:
@@ -281,7 +283,10 @@ def _order(
                     if missing[other] == 0:
                         heappush(waiting, (soonest[other], other))
             run = after[run]
-        now = max(now, free.min())
+        earliest = free[0]
+        for other in range(1, FEW):
+            earliest = min(earliest, free[other])
+        now = max(now, earliest)
     order[placed:] = NOBODY
     return True
 
@@ -345,22 +350,30 @@ def _run(
 ) -> float:  # fmt: skip
     """Nanoseconds of workers that go through the list. Whoever ran all of what it needs sees it at once."""
     count = len(blocks)
-    free, ended, by = np.zeros(workers), np.zeros(count), np.full(count, NOBODY)
+    free, ended, by = [0.0 for _ in range(workers)], np.zeros(count), np.full(count, NOBODY)
     for first in heads:
         if first == NOBODY:
             break
         if not whole[first]:
-            pieces = min(blocks[first], PIECES * workers)
+            pieces, last = min(blocks[first], PIECES * workers), 0.0
+            take = float(shared[first] / pieces)
             for _ in range(pieces):
-                worker = np.argmin(free)
+                worker = 0
+                for other in range(1, workers):
+                    if free[other] < free[worker]:
+                        worker = other
                 start = free[worker] + claim
                 for at in range(needs_of[first], needs_of[first + 1]):
                     one = needs[at]
-                    start = max(start, ended[one] + (0.0 if by[one] == worker else wait))
-                free[worker] = start + shared[first] / pieces
-                ended[first] = max(ended[first], free[worker])
+                    start = max(start, float(ended[one]) + (0.0 if by[one] == worker else wait))
+                free[worker] = start + take
+                last = max(last, free[worker])
+            ended[first] = last
             continue
-        worker = np.argmin(free)
+        worker = 0
+        for other in range(1, workers):
+            if free[other] < free[worker]:
+                worker = other
         now = free[worker] + claim
         run = first
         while run != NOBODY:
@@ -372,5 +385,5 @@ def _run(
             now += alone[run]
             ended[run], by[run] = now, worker
             run = after[run]
-        free[worker] = now
+        free[worker] = float(now)
     return ended.max() if count else 0.0

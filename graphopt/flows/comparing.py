@@ -33,7 +33,13 @@ def reference_of(
     contents: Contents = NOTHING,
 ) -> Reference:  # fmt: skip
     """The original's runs, on inputs with these contents; raises VerificationError where it has none."""
-    reference = Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance, contents=contents)
+    return accepted(
+        Reference(workplace, original, COMPARE_SECONDS, given=given, tolerance=tolerance, contents=contents)
+    )
+
+
+def accepted(reference: Reference) -> Reference:
+    """A reference that programs can be held to; raises VerificationError for another one."""
     if reference.problem is not None or reference.foreign:
         why = reference.problem or f"nothing here runs {', '.join(reference.foreign)}"
         raise VerificationError(f"the program cannot be compared, as its model does not run as it should: {why}")

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,12 @@ import onnx_ir as ir
 
 from graphopt.check.feeds import NOTHING
 from graphopt.check.given import Feeds, Given, read_feeds
-from graphopt.check.reference import Reference
+from graphopt.check.pending import Pending
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
 from graphopt.flows.asked import Asked, optimized, planned_target
-from graphopt.flows.comparing import compared, reference_of, way_on
+from graphopt.flows.comparing import accepted, compared, reference_of, way_on
 from graphopt.flows.ranged import of_ranges
 from graphopt.flows.ranges import dims_of_ranges, free_batch, split_ranges
 from graphopt.flows.rounded import made_rounded
@@ -38,7 +39,7 @@ from graphopt.program.deploy.compiled import Compiled, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_several
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.sizes import Argument, Sizes
-from graphopt.program.make import Family, Form, Program, make, runnable
+from graphopt.program.make import COMPARE_SECONDS, Family, Form, Program, make, runnable
 from graphopt.program.regions.precision import PrecisionName
 from graphopt.program.regions.scope import Scope
 from kernels.emit.program import Points
@@ -315,12 +316,13 @@ def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Com
     exact, progress = asked.exact, asked.progress
     ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
     held = sum(tensor.nbytes for tensor in tensors_of(original))
-    reference: Reference | None = None
     verdicts: list[Verification] = []
     seconds = 0.0
     with Workplace() as workplace:
+        pending = Pending(workplace, original, COMPARE_SECONDS, asked.given, asked.tolerance)
         for exactly, checked in ways:  # as asked, with exact kernels, and of rewrites that have each been checked
             started = time.perf_counter()
+            compared_before = pending.seconds
             progress("optimizing")
             work = optimized(original, checked=checked)
             progress("making kernels")
@@ -331,19 +333,18 @@ def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Com
                     made = make(
                         model, asked.target, asked.name, exactly, asked.memory_budget, asked.not_here, asked.threads,
                         costs_of(asked.machine), asked.tuning, contents, family, asked.form, asked.ram,
+                        meanwhile=partial(pending.get, contents),
                     )  # fmt: skip
                     if not isinstance(made, Hybrid) and not (isinstance(made, Operators) and made.fallback):
                         break
             program, not_compared = runnable(made, asked.target, asked.not_here)
-            seconds += time.perf_counter() - started
+            seconds += time.perf_counter() - started - (pending.seconds - compared_before)
             if program is None:
                 return Compiled(
                     made, asked.target, seconds, OFF, asked.not_here, not_compared, None, held, asked.digest
                 )
             progress("comparing with ONNX Runtime")
-            if reference is None:
-                reference = reference_of(workplace, original, asked.given, asked.tolerance, contents)
-            verdicts.append(compared(reference, original, program))
+            verdicts.append(compared(accepted(pending.get(contents)), original, program))
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
                 return Compiled(

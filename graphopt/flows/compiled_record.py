@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from graphopt.flows.records.compilation import CompileRecord
+from graphopt.lazy import Lazy
 from graphopt.machine.record import MachineRecord
 from graphopt.program.deploy.compiled import Compiled, Rounding
-from graphopt.program.gpu import LinkedTasks
 from graphopt.program.listing import Linked
 from graphopt.program.regions.precision import PrecisionName
 from kernels.emit.description import Description
+
+if TYPE_CHECKING:
+    from graphopt.program import gpu
+else:
+    gpu = Lazy("graphopt.program.gpu")
 
 
 def _ram_of(programs: Sequence[Linked]) -> tuple[int | None, int, int, int]:
@@ -62,5 +68,12 @@ def compile_record(
         *_ram_of(programs),
         1 if written is None else max(1, len(written.points)),
         *_rounding_of(compiled.rounding),
-        sum(one.worker_count for one in programs if isinstance(one, LinkedTasks)),
+        _workers_of(compiled),
     )  # fmt: skip
+
+
+def _workers_of(compiled: Compiled) -> int:
+    """Blocks of a GPU that the programs are pinned to."""
+    if not compiled.target.is_gpu:
+        return 0
+    return sum(one.worker_count for one in compiled.programs if isinstance(one, gpu.LinkedTasks))

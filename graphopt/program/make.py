@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BundleError, NotLowered, OptionError, VerificationError
+from graphopt.lazy import Lazy
 from graphopt.program.carried import changed_in_place
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Whole
-from graphopt.program.deploy.cuda.running import OnDevice, OnPtxMachine, on_gpu
 from graphopt.program.deploy.custom.operators import Operators, operators_of_parts, operators_of_whole
 from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.deploy.web.node import InNode
-from graphopt.program.fitting import fitted
-from graphopt.program.gpu import LinkedTasks, link_tasks
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order
 from graphopt.program.quantizing import in_integers
@@ -33,13 +33,25 @@ from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
 from graphopt.program.regions.scope import Kernels
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
-from graphopt.program.weights import GROWTH, Weights, bytes_of
+from graphopt.program.weights import GROWTH, NOT_PACKED, Packed, Weights, bytes_of
+from kernels.emit.program import module_of
+from kernels.kernel import Kernel, Packing
+from kernels.llvm.load import ObjectCache
 from kernels.size import Dim, Size
 from kernels.target import Target
 
+if TYPE_CHECKING:
+    from graphopt.program import fitting, gpu
+    from graphopt.program.deploy.cuda import running as on_devices
+else:  # with the search for tiles; with the scheduler's verifier and the PTX machine
+    fitting = Lazy("graphopt.program.fitting")
+    gpu, on_devices = Lazy("graphopt.program.gpu"), Lazy("graphopt.program.deploy.cuda.running")
+
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 
-Program = session.Program | Hybrid | Operators | Emulated | InNode | OnDevice | OnPtxMachine
+Program: TypeAlias = (
+    "session.Program | Hybrid | Operators | Emulated | InNode | on_devices.OnDevice | on_devices.OnPtxMachine"
+)
 Form = Literal["bundle", "onnxruntime"]  # what is made: a program of its own, or custom operators of ONNX Runtime
 
 
@@ -75,6 +87,7 @@ def make(
     form: Form = "bundle",
     ram: int | None = None,
     precision: Precision = FLOAT32,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Whole | Hybrid | Operators:
     """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
 
@@ -82,12 +95,15 @@ def make(
     for several. With `tuning` kernels are those that were measured best, now or before; parts of a program beside ONNX
     Runtime are as they are estimated. `contents` are what inputs hold, as a whole program is made for them.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Its regions lose their
-    constants, which are packed then. In the form "onnxruntime" it becomes custom operators. Raises OptionError for
-    a budget that is not kept, and NotLowered where no operator has a kernel.
+    constants, which are packed then. In the form "onnxruntime" it becomes custom operators. `meanwhile` is called once
+    there is a listing, while kernels are compiled. Raises OptionError for a budget that is not kept, and NotLowered
+    where no operator has a kernel.
     """
+    cache = ObjectCache(None)
+    begun = cache if not_here is None and form == "bundle" and memory_budget is None else None
     try:
         lowered, linked = make_listing(
-            model, target, name, exact, memory_budget, threads, costs, tuning, contents, family, ram, precision
+            model, target, name, exact, memory_budget, threads, costs, tuning, contents, family, ram, precision, begun
         )
     except NotLowered as error:
         if memory_budget is not None or ram is not None:
@@ -105,22 +121,40 @@ def make(
     if not_here is not None:
         return Whole(None, replace(lowered, constants={}), linked)
     kept = linked if tuning is None else replace(linked, streamed=None)  # kernels are measured where all weights lie
-    program = _loaded(kept, target, threads, family)
+    meanwhile()
+    program = _loaded(kept, target, threads, family, cache)
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
+        packed = _packed(lowered, linked)
         lowered = lowered.with_kernels(better)
-        linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
+        for kernel in better.values() if begun is not None else ():
+            _begin(cache, kernel, name, target, threads)
+        linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram, packed)
     if (better or kept.streamed is not linked.streamed) and form != "onnxruntime":
-        program = _loaded(linked, target, threads, family)
+        program = _loaded(linked, target, threads, family, cache)
     if form == "onnxruntime":
         return operators_of_whole(model, linked, target, threads)
     return Whole(program, replace(lowered, constants={}), linked)
 
 
-def _loaded(linked: Linked, target: Target, threads: int, family: Family | None) -> session.Program:
+def _packed(lowered: Lowered, linked: Linked) -> Packed:
+    """The constants of a program as they were packed for its kernels."""
+    found: dict[tuple[int, Packing | None], npt.NDArray[np.uint8]] = {}
+    for region, run in zip(lowered.regions, linked.listing.runs, strict=True):
+        for place, at in zip(region.places, run.operands, strict=True):
+            constant = lowered.constants.get(place.buffer)
+            if constant is not None:
+                start = at.offset - place.offset
+                found[id(constant.array), constant.packing] = linked.weights[start : start + place.buffer.size]
+    return found
+
+
+def _loaded(
+    linked: Linked, target: Target, threads: int, family: Family | None, cache: ObjectCache | None = None
+) -> session.Program:
     """The program in this process, on the threads of its family where it has one."""
     pool = None if family is None else family.first
-    found = session.Program(linked.executed, linked.stored, target, threads=threads, in_place=True, pool=pool)
+    found = session.Program(linked.executed, linked.stored, target, cache, threads=threads, in_place=True, pool=pool)
     if family is not None and pool is None and found.is_shared:
         family.first = found
     return found
@@ -139,9 +173,11 @@ def make_listing(
     family: Family | None = None,
     ram: int | None = None,
     precision: Precision = FLOAT32,
+    begun: ObjectCache | None = None,
 ) -> tuple[Lowered, Linked]:
-    """The regions of a program and its listing, without any machine code; choices that `tuning` keeps are used.
+    """The regions of a program and its listing; choices that `tuning` keeps are used.
 
+    In `begun` the kernels are compiled as soon as they are written, as the program will likely have them.
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
     kernels: Kernels = {}
@@ -150,7 +186,8 @@ def make_listing(
         ordered, changed = changed_in_place(one)
         known = kernels if tight else None
         found = lower(
-            ordered, target, exact=exact, precision=precision, tight=tight, caches=changed, kernels=known
+            ordered, target, exact=exact, precision=precision, tight=tight, caches=changed, kernels=known,
+            written=None if begun is None else lambda kernel: _begin(begun, kernel, name, target, threads),
         )  # fmt: skip
         return _chosen(found, tuning)
 
@@ -159,10 +196,16 @@ def make_listing(
     if memory_budget is None:
         lowered = in_best_order(lowered)
     else:
-        lowered = fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True), costs)
+        lowered = fitting.fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True), costs)
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
+
+
+def _begin(cache: ObjectCache, kernel: Kernel, name: str, target: Target, threads: int) -> None:
+    """Have a kernel compiled as a program of so many threads will likely have it: with that of several workers."""
+    alike = [kernel] if kernel.shared is None or threads == 1 else [kernel, kernel.shared]
+    cache.begin(module_of(alike, name, target).text(), target)
 
 
 def _chosen(lowered: Lowered, tuning: Tuning | None) -> Lowered:
@@ -206,11 +249,11 @@ def _folded(model: ir.Model) -> ir.Model:
 
 def _linked(
     lowered: Lowered, name: str, target: Target, budget: int | None, threads: int, costs: Costs,
-    family: Family | None, ram: int | None = None,
+    family: Family | None, ram: int | None = None, packed: Packed = NOT_PACKED,
 ) -> Linked:  # fmt: skip
     if lowered.target.is_gpu:
-        return link_tasks(lowered, name)
-    weights = None if family is None else family.weights(lowered)
+        return gpu.link_tasks(lowered, name)
+    weights = Weights(bytes_of(lowered), packed=packed) if family is None else family.weights(lowered)
     return link(lowered, name, threads=threads or target.workers, budget=budget, costs=costs, weights=weights, ram=ram)
 
 
@@ -225,8 +268,9 @@ def runnable(
     if not_here is None:
         return made.program, None
     try:
-        if isinstance(made.linked, LinkedTasks):
-            return on_gpu(made.linked, machine), None
+        if machine.is_gpu:
+            assert isinstance(made.linked, gpu.LinkedTasks), "a program of tasks"
+            return on_devices.on_gpu(made.linked, machine), None
         elsewhere = InNode if machine.architecture.name == "wasm32" else Emulated
         return elsewhere(made.linked.listing, made.linked.weights, machine), None
     except BundleError as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,10 @@ from kernels.run import area
 from kernels.templates.units.rounding import Rounded
 
 GROWTH = 4  # times the constants of the first program: room for those of others
+_FIRST = 256  # bytes, that constants of one size are told apart by before they are compared
 Bytes = npt.NDArray[np.uint8]
+Packed = Mapping[tuple[int, Packing | None], Bytes]  # by the array, which stays where it is, and its packing
+NOT_PACKED: Packed = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,13 +36,17 @@ class Held:
 class Weights:
     """Constants packed for kernels. They lie where a program reads them, and never move: later ones follow."""
 
-    def __init__(self, room: int, *, keep: bool = False) -> None:
-        """`keep`: all constants are held as they were, too, so that other forms can be made of one."""
+    def __init__(self, room: int, *, keep: bool = False, packed: Packed = NOT_PACKED) -> None:
+        """`keep`: all constants are held as they were, too, so that other forms can be made of one.
+
+        `packed` are those that need not be packed again.
+        """
         self.held: list[Held] = []
+        self._packed = packed
         self._keep = keep
         self._block = area(room)
         self._top = 0
-        self._held: dict[tuple[int, bytes], int] = {}
+        self._alike: dict[tuple[int, bytes], list[int]] = {}  # starts, by size and first bytes
 
     @property
     def bytes(self) -> Bytes:
@@ -54,17 +62,21 @@ class Weights:
         return {one: self._place(lowered, one) for one in lowered.buffers if one in lowered.constants}
 
     def _place(self, lowered: Lowered, constant: Buffer) -> int:
-        raw = np.ascontiguousarray(lowered.constants[constant].packed()).reshape(-1).view(np.uint8)
-        key = raw.size, _digest(raw)
-        if key not in self._held:
-            start, self._held[key] = self._top, self._top
-            known = lowered.constants[constant]
-            taps = isinstance(known.packing, Transforming) and known.packing.is_stored_as_taps
-            kept = taps or (self._keep and not isinstance(known.packing, Rounded))  # nothing else is made of those
-            self.held.append(Held(start, raw.size, known.packing, known.array if kept else None))
-            self._block[start : start + raw.size] = raw
-            self._top += _filled(raw.size)
-        return self._held[key]
+        known = lowered.constants[constant]
+        packed = self._packed.get((id(known.array), known.packing))
+        raw = np.ascontiguousarray(known.packed() if packed is None else packed).reshape(-1).view(np.uint8)
+        alike = self._alike.setdefault((raw.size, raw[:_FIRST].tobytes()), [])
+        for start in alike:
+            if _are_equal(self._block[start : start + raw.size], raw):
+                return start
+        start = self._top
+        alike.append(start)
+        taps = isinstance(known.packing, Transforming) and known.packing.is_stored_as_taps
+        kept = taps or (self._keep and not isinstance(known.packing, Rounded))  # nothing else is made of those
+        self.held.append(Held(start, raw.size, known.packing, known.array if kept else None))
+        self._block[start : start + raw.size] = raw
+        self._top += _filled(raw.size)
+        return start
 
 
 def bytes_of(lowered: Lowered) -> int:
@@ -76,5 +88,5 @@ def _filled(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _digest(raw: Bytes) -> bytes:
-    return hashlib.sha256(raw.data).digest()
+def _are_equal(one: Bytes, other: Bytes) -> bool:
+    return bool(np.array_equal(one, other))

@@ -30,6 +30,7 @@ from kernels.emit.running import write_running
 from kernels.emit.several import Level, Sizes, write_several
 from kernels.emit.units import write_units
 from kernels.emit.version import Origin, write_version
+from kernels.kernel import Kernel, symbol
 from kernels.listing import InvalidListing, Listing
 from kernels.llvm.function import Function
 from kernels.llvm.load import ObjectCache
@@ -111,9 +112,10 @@ def emit(
     assert weights.size == layout.file_bytes, "weights as they are stored"
     description = describe(listing, target, layout, asked, total)
     interface = _interface(listing, target, layout, asked, total)
-    _write_texts(interface, listing.name, [description], origin)
+    texts = Module(oldest(target))
+    _write_texts(texts, listing.name, [description], origin)
     exported = tuple(f"{listing.name}_{one}" for one in interface_of(listing))
-    return Emitted((interface, *_code(listing, target, making)), exported, description)
+    return Emitted((interface, texts, *_code(listing, target, making)), exported, description)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def _interface(
     return module
 
 
-def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, Module]:
+def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, ...]:
     """The kernels, whose code is the same whatever the program is made for, and what makes and checks its weights."""
     beside = Module(target)
     if making.steps:
@@ -190,22 +192,34 @@ def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, Mod
     write_checksum(beside, f"{listing.name}_checksum")
     for number, matrix in enumerate(transforms_of(listing.ticketed)):
         write_transform(beside, listing.symbol(f"transform{number}"), matrix)
-    return kernels_of(listing, target), beside
+    return *kernels_of(listing, target), beside
 
 
-def kernels_of(listing: Listing, target: Target) -> Module:
-    """All kernels of a listing as one module."""
+def kernels_of(listing: Listing, target: Target) -> tuple[Module, ...]:
+    """The kernels of a listing, each in a module of its own, together with those that it shares functions with."""
+    groups: dict[int, list[Kernel]] = {}
+    owners: dict[str, int] = {}  # of what kernels define
+    for number, kernel in enumerate(listing.kernels):
+        others = {owners[one] for one in kernel.module.defined if one in owners}
+        groups[number] = [*(one for other in sorted(others) for one in groups.pop(other)), kernel]
+        owners |= {one: number for member in groups[number] for one in member.module.defined}
+    return tuple(module_of(one, listing.name, target) for one in groups.values())
+
+
+def module_of(kernels: Sequence[Kernel], name: str, target: Target) -> Module:
+    """Some kernels of the listing `name` in a module."""
     module = Module(target)
-    for kernel in listing.kernels:
+    for kernel in kernels:
         module.include(kernel.module)
-        module.rename(kernel.name, listing.symbol(kernel.name))
+        module.rename(kernel.name, symbol(name, kernel.name))
     return module
 
 
 def compiled(modules: Sequence[Module], cache: ObjectCache | None = None) -> list[bytes]:
     """Machine code of each; raises CompileError."""
-    cache = cache or ObjectCache(None)
-    return [cache.get(module.text(), module.target) for module in modules]
+    cache, wanted = cache or ObjectCache(None), [(module.text(), module.target) for module in modules]
+    cache.only(wanted)
+    return [cache.get(*one) for one in wanted]
 
 
 def oldest(target: Target) -> Target:

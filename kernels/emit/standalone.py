@@ -61,7 +61,7 @@ def standalone(listing: Listing, target: Target) -> Standalone:
     write_memory(module, laid)
     _write_start(module, listing, laid)
     return Standalone(
-        (module, kernels_of(listing, target), moving(target)), 0, laid.inputs, laid.arena,
+        (module, *kernels_of(listing, target), moving(target)), 0, laid.inputs, laid.arena,
         tuple(start - laid.made for start in laid.outputs), laid.total - laid.made,
     )  # fmt: skip
 

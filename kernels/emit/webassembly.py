@@ -47,4 +47,4 @@ def webassembly(listing: Listing, target: Target) -> WebAssembly:
     f = Function(module, "run", (), exported=True)
     write_runs(f, listing, laid)
     f.finish()
-    return WebAssembly((module, kernels_of(listing, target), moving(target)), laid, target)
+    return WebAssembly((module, *kernels_of(listing, target), moving(target)), laid, target)

@@ -87,8 +87,10 @@ class Function:
 
     def parameter(self, name: str) -> Value:
         """A parameter by its name."""
-        found = next(one for one in self.parameters if one.name == name)
-        return Value((f"%{name}",), found.type)
+        for one in self.parameters:
+            if one.name == name:
+                return Value((f"%{name}",), one.type)
+        raise AssertionError(f"no parameter '{name}'")
 
     def finish(self) -> None:
         """Close the function and add it to its module."""
@@ -193,7 +195,11 @@ class Function:
 
     def each(self, kind: str, text: Callable[..., str], *operands: Value) -> Value:
         """One instruction per part; operands of one part serve all."""
-        count = max((len(operand.parts) for operand in operands), default=1)
+        count = 1
+        for operand in operands:
+            count = max(count, len(operand.parts))
+        if count == 1:
+            return self.value(kind, text(*[operand.parts[0] for operand in operands]))
         made = []
         for position in range(count):
             parts = [o.parts[position] if len(o.parts) > 1 else o.parts[0] for o in operands]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import llvmlite
@@ -46,19 +47,43 @@ class Loaded:
 
 
 class ObjectCache:
-    """Objects by the hash of all that decides them, in a folder that several processes may share, or with None here."""
+    """Objects by the hash of all that decides them, in a folder that several processes may share, or with None here.
+
+    What is begun is compiled by a thread, one text after the other: LLVM does not hold Python's lock, so that whoever
+    began it goes on at the same time.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._held: dict[str, bytes] = {}
+        self._objects: dict[str, Future[bytes]] = {}
+        self._compiler: ThreadPoolExecutor | None = None
+
+    def begin(self, text: str, target: Target) -> None:
+        """Have the object for a text made, if it is not there."""
+        key = _cache_key(text, target)
+        if key not in self._objects:
+            if self._compiler is None:
+                self._compiler = ThreadPoolExecutor(1, "compiler")
+            self._objects[key] = self._compiler.submit(self._made, key, text, target)
 
     def get(self, text: str, target: Target) -> bytes:
         """The object for a text, compiled when it is not there."""
         key = _cache_key(text, target)
+        if key not in self._objects:
+            self._objects[key] = Future()
+            self._objects[key].set_result(self._made(key, text, target))
+        return self._objects[key].result()
+
+    def only(self, wanted: Collection[tuple[str, Target]]) -> None:
+        """Forget what was begun, is not wanted and does not lie there; returns when none of it is being compiled."""
+        keys = {_cache_key(text, target) for text, target in wanted}
+        under_way = [key for key, one in self._objects.items() if key not in keys and not one.done()]
+        for one in [one for one in map(self._objects.pop, under_way) if not one.cancel()]:
+            one.exception()
+
+    def _made(self, key: str, text: str, target: Target) -> bytes:
         if self.folder is None:
-            if key not in self._held:
-                self._held[key] = compile_object(text, target)
-            return self._held[key]
+            return compile_object(text, target)
         path = self.folder / f"{key}.o"
         try:
             return path.read_bytes()

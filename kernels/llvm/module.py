@@ -75,6 +75,11 @@ class Module:
         pairs = ((self._globals, other._globals), (self._functions, other._functions))
         return all(mine.get(name, text) == text for mine, theirs in pairs for name, text in theirs.items())
 
+    @property
+    def defined(self) -> tuple[str, ...]:
+        """The names of its functions and globals."""
+        return (*self._functions, *self._globals)
+
     def include(self, other: Module) -> None:
         """Take over all that another module holds; equal names must mean equal text."""
         for mine, theirs in (

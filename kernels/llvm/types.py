@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 
@@ -22,37 +23,44 @@ def scalar(dtype: DType) -> str:
     return _SCALARS.get(dtype, "i8")
 
 
+@functools.cache
 def vector(element: str, lanes: int) -> str:
     """A vector of `lanes` elements; one lane is the element itself."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
+@functools.cache
 def lanes(kind: str) -> int:
     """How many elements a type holds."""
     return int(kind[1 : kind.index(" ")]) if kind.startswith("<") else 1
 
 
+@functools.cache
 def element(kind: str) -> str:
     """The type of one element."""
     return kind[kind.index(" x ") + 3 : -1] if kind.startswith("<") else kind
 
 
+@functools.cache
 def with_element(kind: str, new: str) -> str:
     """The same number of lanes of another element type."""
     return vector(new, lanes(kind))
 
 
+@functools.cache
 def bits(kind: str) -> int:
     """The size of one element of a type, in bits."""
     one = element(kind)
     return _BITS.get(one) or int(one[1:])
 
 
+@functools.cache
 def is_float(kind: str) -> bool:
     """Whether the elements are floating-point numbers."""
     return element(kind) in FLOATS
 
 
+@functools.cache
 def suffix(kind: str) -> str:
     """How an intrinsic's name spells the type: <16 x float> is v16f32."""
     one = element(kind)

@@ -45,19 +45,21 @@ class Template(Generic[Problem, Candidate]):
     steady: Callable[[Candidate], float] | None = None
     variant: str = ""  # of templates with one name: what its candidates are
 
-    def rivals(self, problem: Problem, target: Target, each: int) -> tuple[Candidate, ...]:
-        """What is worth measuring: first the likely best of each family, then its next kinds, up to `each` of a family.
+    def rivals(self, problem: Problem, target: Target, each: int, hopeless: float = HOPELESS) -> tuple[Candidate, ...]:
+        """What is worth measuring: first the likely best of each family, then its next kinds.
 
-        The likely best of all comes first. Those are left out whose estimate is hopeless.
+        The likely best of all comes first. Of its family there are up to `each`, and one less of another: where the
+        best of that loses, so do its next ones. Those are left out whose estimate is `hopeless` times the best one's.
         """
         best, *others = self.candidates(problem, target)
-        most = HOPELESS * self.estimate(problem, best, target) if self.estimate else 0.0
+        most = hopeless * self.estimate(problem, best, target) if self.estimate else 0.0
         kinds: dict[str, list[Hashable]] = {}
         found: list[tuple[int, Candidate]] = []
         for one in (best, *others):
             family, kind = ("", one) if self.family is None else self.family(one)
             known = kinds.setdefault(family, [])
-            if kind in known or len(known) >= each or (self.estimate and self.estimate(problem, one, target) > most):
+            room = each if next(iter(kinds)) == family else max(1, each - 1)
+            if kind in known or len(known) >= room or (self.estimate and self.estimate(problem, one, target) > most):
                 continue
             found.append((len(known), one))
             known.append(kind)

@@ -85,6 +85,16 @@ def test_optimize_imports_no_planner_compiler_or_page() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_compile_imports_nothing_of_gpus() -> None:
+    code = (
+        "import sys; import graphopt.cli.compile, graphopt.flows.compile;"
+        "heavy = {'numba', 'networkx', 'pulp', 'jinja2', 'kernels.ptx', 'graphopt.program.gpu'};"
+        "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_model_through_pipes(shell: Shell) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "graphopt", "-", "-"], input=small_model().SerializeToString(), capture_output=True,

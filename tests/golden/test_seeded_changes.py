@@ -112,8 +112,7 @@ def nothing_reused(patch: Patch) -> None:
 
 
 def weights_not_shared(patch: Patch) -> None:
-    numbers = iter(range(1 << 20))
-    patch.setattr(constants, "_digest", lambda raw: next(numbers).to_bytes(4))
+    patch.setattr(constants, "_are_equal", lambda one, other: False)
 
 
 def wider_alignment(patch: Patch) -> None:

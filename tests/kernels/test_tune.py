@@ -53,6 +53,18 @@ def test_rivals_take_turns_and_the_least_reading_of_each_counts() -> None:
     assert stage.count("product") == 2
 
 
+def test_who_has_clearly_lost_takes_no_more_turns() -> None:
+    own, *others = _candidates()
+    # Two turns of each of three ways; the second is more than a quarter slower than the first, the third is not.
+    clock = Ticks([4, 6, 5, 4, 6, 5, 3, 4, 4, 2])
+    stage, _, _ = _stage(own, 1, clock)
+    found = stage.contest({"product": [Rival(one) for one in others]}, rounds=4)
+    assert found == {"product": [1e9 * 3, 1e9 * 6, 1e9 * 2]}
+    clock = Ticks([4, 6, 4, 6])
+    stage, _, _ = _stage(own, 1, clock)
+    assert stage.contest({"product": [Rival(others[0])]}, rounds=4) == {"product": [4e9, 6e9]}, "the end of it"
+
+
 def test_turns_end_with_the_time_but_each_has_one() -> None:
     own, other = _candidates()[:2]
     stage, _, _ = _stage(own, 1, Ticks([1] * 100))

@@ -117,6 +117,14 @@ def test_a_longer_search_goes_on_where_a_short_one_ended(
     assert few.keys() == many.keys() and all(few[name] <= many[name] for name in few) and few != many
 
 
+def test_in_a_little_time_rivals_are_those_that_may_gain_enough(tmp_path: Path) -> None:
+    little, much = (Tuning(Database(tmp_path / "tuned.json"), seconds) for seconds in (tuning.WIDE, 2 * tuning.WIDE))
+    of_kin, of_others = tuning.LEAST_GAIN / tuning.KIN, tuning.LEAST_GAIN / tuning.STRANGER
+    assert little.is_worth(1.01 * of_kin, True) and not little.is_worth(0.99 * of_kin, True)
+    assert little.is_worth(1.01 * of_others, False) and not little.is_worth(0.99 * of_others, False)
+    assert much.is_worth(0.0, True)
+
+
 def test_no_time_measures_nothing(lowered: Lowered, tmp_path: Path) -> None:
     database = Database(tmp_path / "tuned.json")
     assert not _measured(lowered, database, 0.0) and not database.path.exists()
@@ -169,5 +177,6 @@ def test_rivals_are_of_every_family_the_best_first_and_not_hopeless() -> None:
 
     times = {"a1x": 1.0, "a1y": 1.1, "a2": 1.2, "a3": 1.3, "b1": 1.9, "c1": 2.1, "b2": 2.0}
     assert template(times).rivals(0, host(), 1) == ("a1x", "b1")
-    assert template(times).rivals(0, host(), 2) == ("a1x", "b1", "a2", "b2")
+    assert template(times).rivals(0, host(), 2) == ("a1x", "b1", "a2")
+    assert template(times).rivals(0, host(), 9, 1.5) == ("a1x", "a2", "a3")
     assert template(times).rivals(0, host(), 9) == ("a1x", "b1", "a2", "b2", "a3")

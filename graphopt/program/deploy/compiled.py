@@ -5,26 +5,32 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphopt.check.verification import Verification
 from graphopt.errors import BundleError, OptionError, VerificationError
+from graphopt.lazy import Lazy
 from graphopt.program.deploy.bundle import write_bundle, write_several, write_streamed
-from graphopt.program.deploy.cuda.bundle import TaskProgram, write_cuda
 from graphopt.program.deploy.custom.operators import Operators
 from graphopt.program.deploy.hybrid import Hybrid, without_kernels
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.deploy.web.files import write_web
-from graphopt.program.gpu import LinkedTasks
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from graphopt.program.storing import stored
 from kernels import listing
 from kernels.emit.program import Points, Variant
 from kernels.target import Target
+
+if TYPE_CHECKING:
+    from graphopt.program import gpu
+    from graphopt.program.deploy.cuda import bundle as cuda
+else:  # with the scheduler's verifier
+    gpu, cuda = Lazy("graphopt.program.gpu"), Lazy("graphopt.program.deploy.cuda.bundle")
 
 Array = np.ndarray
 # Elements as ONNX Runtime calls them, by the names that NumPy has and by those of listings.
@@ -264,10 +270,11 @@ class Compiled:
                 digest=self.digest,
             )  # fmt: skip
             return
-        if isinstance(linked, LinkedTasks):
+        if self.target.is_gpu:
+            assert isinstance(linked, gpu.LinkedTasks), "a program of tasks"
             nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
-            made = TaskProgram.of(linked, self.target)
-            write_cuda(folder, made, buffers=buffers, nodes=nodes, uses=uses, digest=self.digest)
+            made = cuda.TaskProgram.of(linked, self.target)
+            cuda.write_cuda(folder, made, buffers=buffers, nodes=nodes, uses=uses, digest=self.digest)
             return
         if linked.streamed is not None:
             nodes = [region.nodes for region in self.lowered.regions]

@@ -39,7 +39,7 @@ from graphopt.program.regions.rotary import lower_rotary
 from graphopt.program.regions.routines.stage import Definition
 from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
-from graphopt.program.regions.scope import Kernels, LowerBody, Scope
+from graphopt.program.regions.scope import Kernels, LowerBody, Scope, Written
 from graphopt.program.regions.view import View
 from graphopt.program.regions.wide import kept_wide
 from kernels.errors import KernelsError
@@ -52,7 +52,7 @@ ByCounts = Mapping[ir.Node, Definition]  # for nodes whose kernel does not do fo
 
 def lower(
     model: ir.Model, target: Target, *, exact: bool = False, precision: Precision = FLOAT32, tight: bool = False,
-    caches: Mapping[str, Cache] = NO_CACHES, kernels: Kernels | None = None,
+    caches: Mapping[str, Cache] = NO_CACHES, kernels: Kernels | None = None, written: Written | None = None,
 ) -> Lowered:  # fmt: skip
     """The main graph as regions, all dims being numbers; `exact` leaves out convolutions that round more than sums do.
 
@@ -60,26 +60,27 @@ def lower(
 
     Where memory is `tight`, results may lie less well where that saves some. `caches` are outputs by name that lie in
     the memory of an input. `kernels` are those of other models for this target: they are taken where problems are
-    equal, and those that are built join them.
+    equal, and those that are built join them. `written` hears of each kernel of the main graph when it is built.
 
     Raises NotLowered naming the node that has no kernel.
     """
     target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
 
     def inner(body: ir.Model, prefix: str) -> Lowered:
-        return _lowered(body, target, inner, exact, FLOAT32, False, prefix, NO_CACHES, None)
+        return _lowered(body, target, inner, exact, FLOAT32, False, prefix, NO_CACHES, None, None)
 
-    return _lowered(model, target, inner, exact, precision, tight, "", caches, kernels)
+    return _lowered(model, target, inner, exact, precision, tight, "", caches, kernels, written)
 
 
 def _lowered(
     model: ir.Model, target: Target, inner: LowerBody, exact: bool, precision: Precision, tight: bool, prefix: str,
-    caches: Mapping[str, Cache], kernels: Kernels | None,
+    caches: Mapping[str, Cache], kernels: Kernels | None, written: Written | None,
 ) -> Lowered:  # fmt: skip
     model = kept_wide(without_batch_norm(model))
     graph = model.graph
     scope = Scope(
-        model, target, inner, exact=exact, precision=precision, tight=tight, prefix=prefix, kernels=kernels
+        model, target, inner, exact=exact, precision=precision, tight=tight, prefix=prefix, kernels=kernels,
+        written=written,
     )  # fmt: skip
     scope.rooms = {value: caches[value.name].room for value in graph.outputs if value.name and value.name in caches}
     kept = {caches[value.name or ""].past: value for value in scope.rooms}

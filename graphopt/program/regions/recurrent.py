@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.lazy import Lazy
 from graphopt.model.nodes import attribute_of, input_at, int_attribute, is_used, required_input, string_attribute
 from graphopt.program.regions import buffer as program
 from graphopt.program.regions.activations import UnknownActivation, activations
@@ -18,7 +19,6 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Packing
-from kernels.ptx.tasks.product import FEW_ROWS
 from kernels.size import is_free
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
@@ -27,6 +27,11 @@ from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
 from kernels.templates.recurrent.step import RecurrentStep
 from kernels.templates.template import SOME
 from kernels.tensor.expression import Buffer, Expression
+
+if TYPE_CHECKING:
+    from kernels.ptx.tasks import product as tasks
+else:
+    tasks = Lazy("kernels.ptx.tasks.product")
 
 LONG_STEP = 150_000  # operations of a step, of which two workers save more than they wait for one another
 MOST_STEPS = 512  # regions of a layer and direction
@@ -137,7 +142,7 @@ def _together(scope: Scope, x: View, steps: int, batch: int) -> int:
     )
     if not scope.target.is_gpu or pieces < 2:
         return max(1, steps)
-    return min(steps, max(1, FEW_ROWS // max(1, batch)))
+    return min(steps, max(1, tasks.FEW_ROWS // max(1, batch)))
 
 
 def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Weights, Weights, Array]:

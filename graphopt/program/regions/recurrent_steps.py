@@ -1,4 +1,4 @@
-"""Recurrent layers on a GPU: a region for each step and direction; steps of independent layers run side by side.
+"""Recurrent layers in steps: a region for each step and direction; steps of independent layers run side by side.
 
 All steps of a layer share one kernel; the places say which step it is.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import onnx_ir as ir
 import sympy
 
 from graphopt.errors import ModelError, NotLowered
+from graphopt.lazy import Lazy
 from graphopt.model.dims import Dims, declared, normal, static
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
@@ -30,17 +31,22 @@ from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.listing import ALIGNMENT
-from kernels.ptx.tasks.table import task
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.elementwise import ELEMENTWISE
 from kernels.templates.template import Template
 from kernels.tensor.expression import dense_strides
 
+if TYPE_CHECKING:
+    from kernels.ptx.tasks import table as ptx
+else:
+    ptx = Lazy("kernels.ptx.tasks.table")
+
 Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
 Kernels = dict[Hashable, Kernel]  # that were built, by their problems
+Written = Callable[[Kernel], None]  # hears of each kernel as soon as there is one
 LowerBody = Callable[[ir.Model, str], Lowered]  # a model, and what the names of its kernels begin with
 
 
@@ -58,6 +64,7 @@ class Scope:
         tight: bool = False,
         prefix: str = "",
         kernels: Kernels | None = None,
+        written: Written | None = None,
     ) -> None:
         self.model = model
         self.facts = Facts(model)
@@ -79,6 +86,7 @@ class Scope:
         self._outputs: dict[ir.Value, Buffer] = {}
         self._buffers = self._named = 0
         self._kernels: Kernels = {} if kernels is None else kernels
+        self._written = written
         self._symbols: dict[sympy.Symbol, int] | None = None
         self.counts = Counts(self.facts, model.graph)
         self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
@@ -321,8 +329,10 @@ class Scope:
         key = (self._prefix, template.name, template.variant, problem)
         if key not in self._kernels:
             name = f"{self._prefix}{template.name}_{len(self._kernels)}"
-            written = task if self.target.is_gpu else Template.kernel
-            self._kernels[key] = written(template, problem, self.target, name)
+            write = ptx.task if self.target.is_gpu else Template.kernel
+            self._kernels[key] = write(template, problem, self.target, name)
+            if self._written is not None:
+                self._written(self._kernels[key])
         self.problems[self._kernels[key].name] = template, problem
         return self._kernels[key]
 

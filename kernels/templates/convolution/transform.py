@@ -6,17 +6,19 @@ transpose: what they share is computed once.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from fractions import Fraction
 
 from kernels.llvm.function import Function, Value
 from kernels.templates.convolution.toom_cook import Fractions
 
+Matrix = tuple[tuple[float, ...], ...]
 Vectors = Sequence[Value | None]  # None: zero
 
 
-def product(f: Function, matrix: Fractions, vectors: Vectors) -> list[Value | None]:
-    """matrix @ vectors."""
+def product(f: Function, exact: Fractions, vectors: Vectors) -> list[Value | None]:
+    """A matrix @ vectors; its numbers are rounded."""
+    matrix = tuple(tuple(map(float, row)) for row in exact)
     by_rows = _row_pairs(matrix)
     if by_rows:
         return _with_row_pairs(f, matrix, vectors, by_rows)
@@ -27,7 +29,7 @@ def product(f: Function, matrix: Fractions, vectors: Vectors) -> list[Value | No
     return [combination(f, row, vectors) for row in matrix]
 
 
-def combination(f: Function, factors: Sequence[Fraction], vectors: Vectors) -> Value | None:
+def combination(f: Function, factors: Sequence[float], vectors: Vectors) -> Value | None:
     """The sum of factors times vectors; None when it is zero."""
     terms = [(c, v) for c, v in zip(factors, vectors, strict=True) if c and v is not None]
     terms.sort(key=lambda term: abs(term[0]) != 1)  # those that need no multiplication first
@@ -37,23 +39,24 @@ def combination(f: Function, factors: Sequence[Fraction], vectors: Vectors) -> V
     return found
 
 
-def _added(f: Function, total: Value | None, factor: Fraction, vector: Value) -> Value:
+def _added(f: Function, total: Value | None, factor: float, vector: Value) -> Value:
     if total is None:
         if factor == 1:
             return vector
-        return f.neg(vector) if factor == -1 else f.mul(vector, f.number(vector.type, float(factor)))
+        return f.neg(vector) if factor == -1 else f.mul(vector, f.number(vector.type, factor))
     if abs(factor) == 1:
         return f.add(total, vector) if factor == 1 else f.sub(total, vector)
-    return f.fma(vector, f.number(vector.type, float(factor)), total)
+    return f.fma(vector, f.number(vector.type, factor), total)
 
 
 def _sum(f: Function, left: Value | None, right: Value | None, sign: int = 1) -> Value | None:
     if right is None:
         return left
-    return _added(f, left, Fraction(sign), right)
+    return _added(f, left, sign, right)
 
 
-def _row_pairs(matrix: Fractions) -> list[tuple[int, int]]:
+@functools.cache
+def _row_pairs(matrix: Matrix) -> list[tuple[int, int]]:
     """Pairs of rows that are equal in the even places and opposite in the odd ones, or the other way round."""
     found: list[tuple[int, int]] = []
     used: set[int] = set()
@@ -72,9 +75,7 @@ def _row_pairs(matrix: Fractions) -> list[tuple[int, int]]:
     return found
 
 
-def _with_row_pairs(
-    f: Function, matrix: Fractions, vectors: Vectors, pairs: list[tuple[int, int]]
-) -> list[Value | None]:
+def _with_row_pairs(f: Function, matrix: Matrix, vectors: Vectors, pairs: list[tuple[int, int]]) -> list[Value | None]:
     """row = even + odd, its partner even - odd or odd - even."""
     found: list[Value | None] = [None] * len(matrix)
     paired = {number for pair in pairs for number in pair}
@@ -83,15 +84,15 @@ def _with_row_pairs(
             found[number] = combination(f, row, vectors)
     for first, second in pairs:
         row, other = matrix[first], matrix[second]
-        same = [c if a == c else Fraction(0) for c, a in zip(row, other, strict=True)]
-        opposite = [c if a != c else Fraction(0) for c, a in zip(row, other, strict=True)]
+        same = [c if a == c else 0.0 for c, a in zip(row, other, strict=True)]
+        opposite = [c if a != c else 0.0 for c, a in zip(row, other, strict=True)]
         kept, turned = combination(f, same, vectors), combination(f, opposite, vectors)
         found[first], found[second] = _sum(f, kept, turned), _sum(f, kept, turned, -1)
     return found
 
 
 def _with_column_pairs(
-    f: Function, matrix: Fractions, vectors: Vectors, pairs: list[tuple[int, int]]
+    f: Function, matrix: Matrix, vectors: Vectors, pairs: list[tuple[int, int]]
 ) -> list[Value | None]:
     """Two vectors whose factors are equal in some rows and opposite in the others enter as their sum and difference."""
     sums = {first: _sum(f, vectors[first], vectors[second]) for first, second in pairs}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,32 @@ def test_objects_are_compiled_once_for_each_text_and_target(tmp_path: Path, monk
     assert len(compiled) == 3 and len(list((tmp_path / "objects").iterdir())) == 3
     ObjectCache(None).get(text, host())
     assert len(compiled) == 4 and len(list((tmp_path / "objects").iterdir())) == 3
+
+
+def test_what_is_begun_is_compiled_once_and_what_is_not_wanted_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, going, compiled = _kernel().module.text(), threading.Event(), []
+
+    def waiting(text: str, target: Target) -> bytes:
+        compiled.append(text)
+        going.wait(60.0)
+        return text.encode()
+
+    monkeypatch.setattr(load, "compile_object", waiting)
+    cache = ObjectCache(None)
+    for number in (1, 2, 2, 3):
+        cache.begin(text + "\n" * number, host())
+    releasing = threading.Timer(0.1, going.set)
+    releasing.start()
+    cache.only([(text + "\n\n\n", host())])  # waits for the first, which is being compiled
+    assert going.is_set() and cache.get(text + "\n\n\n", host()) == (text + "\n\n\n").encode()
+    assert [len(one) - len(text) for one in compiled] == [1, 3], "the second was never begun"
+
+
+def test_what_llvm_refuses_is_told_to_whoever_asks_for_it() -> None:
+    cache = ObjectCache(None)
+    cache.begin("nonsense", host())
+    with pytest.raises(CompileError, match="LLVM does not accept the generated text"):
+        cache.get("nonsense", host())
 
 
 def test_a_name_that_is_not_there() -> None:

@@ -28,6 +28,8 @@ from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.pattern import op, var
 from graphopt.rewrite.rule import Match, Replacement, rule
 from kernels import target
+from kernels.llvm import load as objects
+from kernels.llvm.compile import compile_object
 from kernels.target import Target, host, x86_64_v4
 from tests import support
 from tests.kernels.arm import emulator, needs_arm
@@ -55,6 +57,23 @@ def test_a_program_is_like_a_session_and_like_a_function() -> None:
     np.testing.assert_allclose(program.run(None, {"x": x})[0], expected, atol=1e-6)  # probabilities
     np.testing.assert_array_equal(program(x=x)["y"], program.run(["y"], {"x": x})[0])
     assert len(program.lowered.regions) == 3 and program.max_abs < 1e-6
+
+
+def test_nothing_is_compiled_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle has other texts than the program in this process, and the same kernels, each in an object of its own."""
+    texts: list[str] = []
+
+    def noting(text: str, processor: Target) -> bytes:
+        texts.append(text)
+        return compile_object(text, processor)
+
+    monkeypatch.setattr(objects, "compile_object", noting)
+    program = graphopt.compile(_layers(), dims={"n": 4})
+    kernels = program.linked.listing.kernels
+    made = len(texts)
+    assert all(sum(f"@model.{one.name}(" in text and "define" in text for text in texts) >= 1 for one in kernels)
+    program.save(tmp_path / "bundle")
+    assert len(texts) == len(set(texts)) == made + 1 and "@model_version()" in texts[-1]
 
 
 def test_a_bundle_gives_what_the_program_gave(tmp_path: Path) -> None:
@@ -266,9 +285,9 @@ def test_a_program_that_differs_is_made_again_with_exact_kernels(monkeypatch: py
     spoiled[3, 5, 1, 1] += 0.5
     made = compile_flow.make
 
-    def spoiling(model: ir.Model, target: Target, name: str, exact: bool, *rest: object) -> object:
+    def spoiling(model: ir.Model, target: Target, name: str, exact: bool, *rest: object, **named: object) -> object:
         given = model if exact else load(support.model(text, w=spoiled))
-        return made(given, target, name, exact, *rest)  # type: ignore[arg-type]
+        return made(given, target, name, exact, *rest, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compile_flow, "make", spoiling)
     program = graphopt.compile(proto)
