@@ -27,7 +27,5 @@ class Clock:
             return self._costs.time(kernel)
         key = (template.name, template.variant, problem, kernel.choice)
         if key not in self._known:
-            candidates = template.candidates(problem, lowered.target)
-            chosen = next((one for one in candidates if str(one) == kernel.choice), candidates[0])
-            self._known[key] = template.estimate(problem, chosen, lowered.target)
+            self._known[key] = template.estimate(problem, lowered.candidate(kernel), lowered.target)
         return self._known[key]
