@@ -24,7 +24,7 @@ class Clock:
         """Of one of its kernels."""
         template, problem = lowered.problems.get(kernel.name, (None, None))
         if template is None or template.estimate is None:
-            return self._costs.time(kernel)
+            return self._costs.beside(lowered.target).time(kernel)
         key = (template.name, template.variant, problem, kernel.choice)
         if key not in self._known:
             self._known[key] = template.estimate(problem, lowered.candidate(kernel), lowered.target)
