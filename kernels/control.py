@@ -8,7 +8,7 @@ lies in operands, as does everything else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kernels.kernel import ENTRY, Kernel, Operand
@@ -17,7 +17,7 @@ from kernels.llvm.module import Module
 from kernels.target import Target
 
 ALIGNMENT = 64  # bytes, of the scratch of inner kernels
-_ROW = 40  # bytes of a row of a table: entry, operand, offset, step, turn
+_ROW = 48  # bytes of a row of a table: entry, operand, offset, step, turn, aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,11 @@ class Seat:
     offset: int = 0
     step: int = 0  # bytes further with every iteration
     turn: int = 0  # bytes further in every second iteration, from the second one on
+    aside: int = 0  # operands further in every second iteration, from the second one on
+
+    def by_turns(self, other: Seat) -> Seat:
+        """This one in the first iteration, the other one in the second, and so on."""
+        return replace(self, turn=other.offset - self.offset, aside=other.operand - self.operand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,10 @@ class Inner:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a loop hands from one iteration to the next one: read in one place and written in the other, by turns."""
+    """What a loop hands from one iteration to the next one: read in one place and written in the other, by turns.
+
+    The result may be one of the two.
+    """
 
     start: Seat  # what it is before the first iteration
     first: Seat  # where the first iteration reads it
@@ -113,7 +121,8 @@ def repeat(
         if one.result is not None:
             odd = f.compare("ne", f.binary("and", made, f.integer(1)), f.integer(0))
             first, second, result = (writer.address(seat) for seat in (one.first, one.second, one.result))
-            _copy(f, f.select(odd, second, first), result, one.bytes)
+            last = f.select(odd, second, first)
+            f.when(f.compare("ne", last, result), partial(_copy, f, last, result, one.bytes))
     for row in rows:
         start = writer.address(row.start)
         f.loop(f.mul(made, row.bytes), row.count * row.bytes, 1, partial(_clear, f, start))
@@ -148,13 +157,14 @@ class _Table:
         for run in runs:
             words += [run.kernel.blocks, place]
             for seat in run.seats:
-                seats[bool(seat.step or seat.turn)] += [place, seat.operand, seat.offset, seat.step, seat.turn]
+                row = [place, seat.operand, seat.offset, seat.step, seat.turn, seat.aside]
+                seats[bool(seat.step or seat.turn or seat.aside)] += row
                 place += 8
         self._places: dict[bool, tuple[int, Value]] = {}
         for (moving, rows), word in zip(seats.items(), ("places", "moving"), strict=True):
             if rows:
                 table = module.constant(f"{name}.{word}", "i64", [str(one) for one in rows])
-                self._places[moving] = len(rows) // 5, Value((table,), "ptr")
+                self._places[moving] = 8 * len(rows) // _ROW, Value((table,), "ptr")
         if runs:
             entries = module.constant(f"{name}.kernels", "ptr", [f"@{run.kernel.name}" for run in runs])
             self._kernels = Value((entries,), "ptr")
@@ -169,10 +179,11 @@ class _Table:
 
         def one(place: Value, _: tuple[Value, ...]) -> None:
             row = f.at(table, f.mul(place, _ROW), "i8")
-            entry, operand, offset, step, turn = (f.load("i64", f.at(row, 8 * word, "i8")) for word in range(5))
+            entry, operand, offset, step, turn, aside = (f.load("i64", f.at(row, 8 * word, "i8")) for word in range(6))
             if number is not None:
                 odd = f.binary("and", number, f.integer(1))
                 offset = f.add(f.add(offset, f.mul(number, step)), f.mul(odd, turn))
+                operand = f.add(operand, f.mul(odd, aside))
             base = f.load("ptr", f.at(arguments, operand, "ptr"))
             f.store(f.at(base, offset, "i8"), f.at(self._tables, entry, "i8"))
 

@@ -24,10 +24,8 @@ class Clock:
         """Of one of its kernels."""
         template, problem = lowered.problems.get(kernel.name, (None, None))
         if template is None or template.estimate is None:
-            return self._costs.time(kernel)
+            return self._costs.beside(lowered.target).time(kernel)
         key = (template.name, template.variant, problem, kernel.choice)
         if key not in self._known:
-            candidates = template.candidates(problem, lowered.target)
-            chosen = next((one for one in candidates if str(one) == kernel.choice), candidates[0])
-            self._known[key] = template.estimate(problem, chosen, lowered.target)
+            self._known[key] = template.estimate(problem, lowered.candidate(kernel), lowered.target)
         return self._known[key]

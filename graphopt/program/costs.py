@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.machine.record import MachineRecord
 from graphopt.memory.tensors import BANDWIDTH, PEAK_FLOPS
 from kernels.kernel import Kernel
+from kernels.target import Target
 
 REACHED = 0.6  # of a core's peak by kernels of the zoo, where the sum of estimates is that of measured times
 
@@ -59,6 +60,16 @@ class Costs:
         weights = sum(one.bytes for one in kernel.operands if one.role == "constant")
         inputs = sum(one.bytes for one in kernel.operands if one.role == "input")
         return 1e9 * min(weights, inputs) / self.bandwidth * (min(workers, kernel.blocks) - 1)
+
+    def beside(self, target: Target) -> Costs:
+        """Where no machine was measured, with the caches that estimates of templates take the target to have.
+
+        Else what only moves elements seems several times as dear beside kernels that have an estimate.
+        """
+        if self.cache_read is not None:
+            return self
+        second, last = (1e9 * target.core.gigahertz * rate for rate in (target.core.l2, target.core.l3))
+        return replace(self, bandwidth=last, cache=target.l2, cache_read=second, cache_write=second)
 
 
 ESTIMATED = Costs(PEAK_FLOPS, BANDWIDTH, 500.0, 20_000.0)  # where no machine was measured

@@ -85,7 +85,9 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
     def tile(one: ir.Model) -> None:
         for share in SHARES:
             aim, given = int(budget * share), work.at_most(WAY_WORK)
-            tiled, regions = tile_within(one, aim, columns=0, work=given, judge=judge, dear=DEAR)
+            tiled, regions = tile_within(
+                one, aim, columns=0, vector=lowered.target.lanes(), work=given, judge=judge, dear=DEAR
+            )
             if not regions:
                 break
             now = in_place(lower(tiled))

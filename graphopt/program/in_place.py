@@ -2,7 +2,8 @@
 
 A kernel may write over an operand of which it reads each element only to compute the one that takes its place. What
 templates promise: the operands of an expression are read at the place that is written, by the block that writes it,
-before it does so (kernels/templates/elementwise.py, epilogue.py).
+before it does so (kernels/templates/elementwise.py, epilogue.py). A product whose tiles have all columns reads its rows
+before it writes any, too (gemm_choice.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from graphopt.program.lifetimes import memory_problem
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.region import Lowered, Region
 from kernels.dtype import DType
@@ -18,18 +20,23 @@ from kernels.templates.attention.problem import Attention
 from kernels.templates.axes import distinct_loads
 from kernels.templates.convolution.problem import OUTPUT, Convolution
 from kernels.templates.elementwise import Elementwise
+from kernels.templates.gemm_choice import GemmCandidate, reads_ahead
 from kernels.templates.gemm_problem import Gemm
 from kernels.templates.normalization import Normalization
 from kernels.templates.pooling import Pooling
 from kernels.templates.recurrent.problem import Recurrent
 from kernels.tensor.expression import Buffer as Storage
 from kernels.tensor.expression import Load, Variable
+from memplan.bounds import live_bytes
 
 Place = tuple[int, tuple[tuple[Variable, int], ...]]  # bytes from the start, and elements for a step of each variable
 
 
 def in_place(lowered: Lowered) -> Lowered:
-    """The same regions, in which temporaries take the bytes of one that is read for the last time as they are made."""
+    """The same regions, in which temporaries take the bytes of one that is read for the last time as they are made.
+
+    A larger one is kept for what is left of it only where no later step then needs more than this one did.
+    """
     writers: dict[Buffer, list[int]] = {}
     for step, region in enumerate(lowered.regions):
         for one in region.writes:
@@ -38,13 +45,17 @@ def in_place(lowered: Lowered) -> Lowered:
     for step, region in enumerate(lowered.regions):
         for one in {place.buffer for place in region.places}:
             used.setdefault(one, []).append(step)
+    live = _live(lowered)
     moved: dict[Buffer, Buffer] = {}
     for result, steps in writers.items():
         if result.role != "temporary":
             continue
         each = [_overwritable(lowered, lowered.regions[step], result) for step in steps]
         for operand in each[0]:
-            fits = operand.role == "temporary" and operand.size == result.size
+            more = operand.size - result.size
+            later = live[used[operand][-1] + 1 : used[result][-1] + 1]
+            fits = operand.role == "temporary" and more >= 0
+            fits = fits and (not more or max(later, default=0) + more < live[steps[0]])
             alike = all(operand in others for others in each)
             if fits and alike and _reads_ahead(lowered, operand, result, used, steps):
                 moved[result] = moved.get(operand, operand)
@@ -54,6 +65,25 @@ def in_place(lowered: Lowered) -> Lowered:
         for one in lowered.regions
     )
     return replace(lowered, regions=tuple(regions))
+
+
+def products_over(lowered: Lowered) -> set[str]:
+    """The kernels that write over an operand that only tiles like theirs have read by then: none takes their place."""
+    found = set()
+    for region in lowered.regions:
+        if isinstance(lowered.problems.get(region.kernel.name, (None, None))[1], Gemm):
+            at = {one.name: place.buffer for one, place in zip(region.kernel.operands, region.places, strict=True)}
+            found |= {region.kernel.name} if at["a"] == at["c"] else set()
+    return found
+
+
+def _live(lowered: Lowered) -> list[int]:
+    """Bytes of temporaries at each step."""
+    changes, found, now = dict(live_bytes(memory_problem(lowered))), list[int](), 0
+    for step in range(len(lowered.regions)):
+        now = changes.get(step, now)
+        found.append(now)
+    return found
 
 
 def _reads_ahead(
@@ -115,6 +145,12 @@ def _overwritable(lowered: Lowered, region: Region, result: Buffer) -> list[Buff
         alike = all(one.dtype.bytes == aim.dtype.bytes and _place(one, found[operand].offset) == where for one in read)
         if alone and alike:
             kept.append(buffer)
+    if isinstance(problem, Gemm):
+        a, chosen = found["a"], lowered.candidate(region.kernel)
+        alone = sum(place.buffer == a.buffer for place in region.places) == 1
+        moved, rest = divmod(found[name].offset - a.offset, DType.F32.bytes)
+        if alone and not rest and isinstance(chosen, GemmCandidate):
+            kept += [a.buffer] if reads_ahead(problem, chosen, lowered.target, moved) else []
     return kept
 
 

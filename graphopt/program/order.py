@@ -88,7 +88,8 @@ def side_by_side(lowered: Lowered) -> dict[int, tuple[int, ...]]:
         if len(members) == len(those) and len(readers.get(buffer, ())) < 2:
             continue
         pieces = [lowered.regions[one] for one in those]
-        only = all(set(one.writes) == {buffer} and buffer not in one.reads for one in pieces)
+        only = all(set(one.writes) == {buffer} for one in pieces)
+        only = only and not any(buffer in lowered.regions[one].reads for one in members)
         if only and all(one in those or is_before(one) for one in members):
             found[begin] = tuple(members)
     return found

@@ -18,6 +18,7 @@ import numpy as np
 
 from graphopt.model.text import Progress, several, silent
 from graphopt.program.deploy.session import Program
+from graphopt.program.in_place import products_over
 from graphopt.program.regions.region import Lowered
 from kernels.kernel import Kernel
 from kernels.listing import Listing
@@ -108,7 +109,8 @@ class _Entrant:
 def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
     """Kernels with candidates that were never measured; not those that were, and took too little to matter here."""
     known, target, found = tuning.database.choices(), lowered.target, []
-    kernels = {region.kernel.name: region.kernel for region in lowered.regions}
+    bound = products_over(lowered)
+    kernels = {one.kernel.name: one.kernel for one in lowered.regions if one.kernel.name not in bound}
     runs = Counter(region.kernel.name for region in lowered.regions)
     keys = {name: key(*lowered.problems[name], target) for name in kernels if name in lowered.problems}
     taken = {name: known[one].nanoseconds * runs[name] for name, one in keys.items() if one in known}

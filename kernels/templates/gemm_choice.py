@@ -92,6 +92,21 @@ def widens(gemm: Gemm, candidate: GemmCandidate) -> bool:
     return gemm.b_dtype in NARROW and tiles > 1
 
 
+def reads_ahead(gemm: Gemm, candidate: GemmCandidate, target: Target, moved: int) -> bool:
+    """Whether C may lie over A, so many elements from where A begins: no tile writes what is read after that.
+
+    A tile that has all columns and takes the whole depth keeps its sums in registers until it has read its rows of A.
+    """
+    word = 4 if gemm.arithmetic == "f32" else 0
+    groups = -(-gemm.depth // GROUP[gemm.arithmetic])
+    whole = candidate.vectors * lanes_of(gemm, target) >= gemm.columns and (candidate.depth_block or groups) >= groups
+    if not whole or gemm.epilogue.dtype.bytes != word or gemm.matrices != 1:
+        return False
+    a, c = gemm.place_a, gemm.place_c
+    alike = (a.row, a.column, a.offset) == (c.row, c.column, c.offset + moved)
+    return pieces(cut(gemm.rows, candidate.rows)) == 1 or (alike and max(gemm.depth, gemm.columns) <= a.row)
+
+
 def _ways_to_b(gemm: Gemm) -> list[WayToB]:
     if gemm.constant_b:
         return ["constant"]

@@ -38,15 +38,17 @@ def operand(name: str, size: int, role: str = "input") -> Operand:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(-1, 9), st.booleans(), st.booleans(), st.floats(0, 12, width=32))
-def test_a_loop_of_a_count_and_conditions(count: int, begins: bool, counts: bool, limit: float) -> None:
+@given(st.integers(-1, 9), st.booleans(), st.booleans(), st.floats(0, 12, width=32), st.sampled_from([None, 0, 1]))
+def test_a_loop_of_a_count_and_conditions(
+    count: int, begins: bool, counts: bool, limit: float, home: int | None
+) -> None:
+    """Its state may lie by turns where it goes in the end: where the first iteration reads it, or the second one."""
     operands = [
         operand("x", 4 * WIDTH), operand("count", 8), operand("go", 1), operand("memory", 3 * ROOM, "output"),
         operand("state", 4 * WIDTH, "output"), operand("rows", 7 * 4 * WIDTH, "output"),
     ]  # fmt: skip
-    first, second, going = Seat(3), Seat(3, ROOM), Seat(3, 2 * ROOM)
-    read = Seat(3, turn=ROOM)
-    write, rows = Seat(3, ROOM, turn=-ROOM), Seat(5, step=4 * WIDTH)
+    first, second, going = Seat(4) if home == 0 else Seat(3), Seat(4) if home == 1 else Seat(3, ROOM), Seat(3, 2 * ROOM)
+    read, write, rows = first.by_turns(second), second.by_turns(first), Seat(5, step=4 * WIDTH)
     runs = [
         Inner(row("add", X[index(D)] + 1.0), (read, write)),
         Inner(row("double", X[index(D)] * 2.0), (read, rows)),

@@ -33,6 +33,17 @@ def model() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+def test_what_moves_elements_takes_the_time_of_the_target_s_caches() -> None:
+    """As the estimates of templates do; a record of a machine is believed."""
+    operands = Operand("x", "input", DType.F32, 1000), Operand("y", "output", DType.F32, 500)
+    kernel = Kernel("copy", Module(host()), operands, 1)
+    target = host()
+    wanted = 2 * 4 * 500 / (target.core.l2 * target.core.gigahertz)
+    assert ESTIMATED.beside(target).time(kernel) == pytest.approx(wanted)
+    measured = costs_of(record("l3_read", *BETWEEN_CORES))
+    assert measured.beside(target) is measured
+
+
 def compiled(machine: MachineRecord | None) -> graphopt.Compiled:
     return graphopt.compile(model(), target="x86-64-v3", threads=2, machine=machine)
 

@@ -88,6 +88,12 @@ def test_what_needs_no_lever_stays() -> None:
     assert fitted(model, whole, 1 << 30, refused).regions == whole.regions
 
 
+class _Plan(str):
+    """The name of a plan in the place of regions."""
+
+    target = host()
+
+
 @pytest.mark.parametrize("is_step", [False, True])
 def test_the_cheapest_of_what_keeps_it_is_taken(is_step: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that run again are not, where tiles take less time; a training step is not cut for that."""
@@ -111,7 +117,8 @@ def test_the_cheapest_of_what_keeps_it_is_taken(is_step: bool, monkeypatch: pyte
     monkeypatch.setattr(fitting, "_apart", lambda model, *_: model.clone())
     monkeypatch.setattr(fitting, "tile_within", lambda *_, **__: (next(tiles), 1))
     model = ir.from_proto(support.model(MIDDLE, 20, **ARRAYS))
-    found = fitted(model, "plain", 600, lambda one: one if isinstance(one, str) else "placed")  # type: ignore[arg-type, return-value]
+    plain = _Plan("plain")
+    found = fitted(model, plain, 600, lambda one: one if isinstance(one, str) else "placed")  # type: ignore[arg-type, return-value]
     expected = list(least)[: 2 if is_step else None]
     assert found == expected[-1] and tried == expected  # type: ignore[comparison-overlap]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from graphopt.program.order import region_graph, side_by_side
@@ -46,3 +47,16 @@ def test_pieces_that_are_read_once_are_made_one_by_one() -> None:
         s = Softmax(x) t = Softmax<axis = 0>(x) y = Concat<axis = 0>(s, t) z = Softmax(y)
     }"""
     assert side_by_side(lower(ir.from_proto(support.model(text)), host())) == {}
+
+
+def test_pieces_of_which_some_are_made_of_others_are_no_group() -> None:
+    """As in DenseNet, whose layers read what is joined so far."""
+    text = """g (float[1,16,9,9] x) => (float[1,16,9,9] y) {
+        a = Conv<pads = [1,1,1,1]>(x, w) p = Conv(a, b1) c = Conv<pads = [1,1,1,1]>(p, w) d = Concat<axis = 1>(a, c)
+        q = Conv(d, b2) e = Conv<pads = [1,1,1,1]>(q, w) f = Concat<axis = 1>(d, e) y = Conv(f, b3)
+    }"""
+    shapes = {"w": (16, 16, 3, 3), "b1": (16, 16, 1, 1), "b2": (16, 32, 1, 1), "b3": (16, 48, 1, 1)}
+    arrays = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    lowered = lower(ir.from_proto(support.model(text, 18, **arrays)), host())
+    groups = side_by_side(lowered)
+    assert groups == {} and len(region_graph(lowered, groups=groups).operators) == len(lowered.regions)

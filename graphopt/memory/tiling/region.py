@@ -21,6 +21,9 @@ from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Part, Range
 from graphopt.model.operators.table import formula_of
 
+IMAGE = 4  # dims of an image, if nothing else tells one
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+
 
 @dataclass(frozen=True, slots=True)
 class Region:
@@ -176,12 +179,15 @@ def region_of(facts: Facts, members: Sequence[ir.Node], axes: Mapping[ir.Value, 
     return Region(tuple(members), made, tuple(exits))
 
 
-def steps_of(facts: Facts, region: Region, count: int, *, keep: bool = False) -> tuple[Step, ...] | None:
+def steps_of(
+    facts: Facts, region: Region, count: int, *, keep: bool = False, vector: int = 1
+) -> tuple[Step, ...] | None:
     """What computes the region in `count` tiles; None where a tile of something would be empty or has no part.
 
-    With `keep` no position is computed twice: a tile keeps of each value what those behind it need.
+    With `keep` no position is computed twice: a tile keeps of each value what those behind it need. Kernels compute a
+    `vector` of channels or columns at once: no tile has a part of one but the last, which takes as long as a whole one.
     """
-    writer = _Tiles(facts, region, count, keep)
+    writer = _Tiles(facts, region, count, keep, vector)
     try:
         return tuple(writer.write())
     except _NoPart:
@@ -202,17 +208,21 @@ class _Tile:
 
 
 class _Tiles:
-    def __init__(self, facts: Facts, region: Region, count: int, keep: bool) -> None:
+    def __init__(self, facts: Facts, region: Region, count: int, keep: bool, vector: int) -> None:
         self._facts, self._region, self._count, self._keep = facts, region, count, keep
         self._numbers = 0
         self._lengths: dict[ir.Value, int] = {}
+        self._grains: dict[ir.Value, int] = {}
+        images = any(node.op_type in CONVOLUTIONS for node in region.members)
         for value, axis in region.axes.items():
             shape = facts.static_shape(value)
             assert shape is not None, "parts were found for it"
             self._lengths[value] = shape[axis]
+            inner = 1 if len(shape) == IMAGE or images else len(shape) - 1  # channels of images, else columns
+            self._grains[value] = vector if axis == inner else 1
 
     def write(self) -> Iterator[Step]:
-        if min(self._lengths.values()) < self._count:
+        if min(-(-length // self._grains[value]) for value, length in self._lengths.items()) < self._count:
             raise _NoPart
         joined: dict[ir.Value, list[Piece]] = {value: [] for value in self._region.exits}
         tiles = self._tiles()
@@ -246,7 +256,8 @@ class _Tiles:
                 used = nodes.used_outputs(node)
                 axis = self._region.axes[used[0]]
                 outputs = tuple(self._piece(value, Range(axis, *how.made)) for value in used)
-                share = (how.made[1] - how.made[0]) / self._lengths[used[0]]
+                grain = self._grains[used[0]]
+                share = -(-(how.made[1] - how.made[0]) // grain) / -(-self._lengths[used[0]] // grain)
                 yield Run(node, how, tuple(inputs), outputs, share)
                 for value, piece in zip(used, outputs, strict=True):
                     yield from self._extend(piece, tile.done[value], held)
@@ -318,8 +329,9 @@ class _Tiles:
         return Piece(value, *of, self._numbers)
 
     def _own(self, value: ir.Value, tile: int) -> tuple[int, int]:
-        length = self._lengths[value]
-        return tile * length // self._count, (tile + 1) * length // self._count
+        length, grain = self._lengths[value], self._grains[value]
+        low, high = (number * -(-length // grain) // self._count * grain for number in (tile, tile + 1))
+        return low, min(high, length)
 
     def _needed_behind(self, tiles: Sequence[_Tile], number: int) -> dict[ir.Value, Range]:
         """What tiles behind one need of what there is with it."""

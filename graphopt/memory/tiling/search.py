@@ -76,11 +76,12 @@ def by_nodes(_: ir.Model, memory: ModelMemory) -> Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """Bytes to keep around a step, the fewest columns of a convolution's tile, and whether pieces are views."""
+    """Bytes to keep around a step, the fewest columns of a convolution's tile, and how tiles lie."""
 
     budget: int
     columns: int
     views: bool = False
+    vector: int = 1  # channels or columns that kernels compute at once, which tiles do not cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class _Candidate:
     region: Region
     count: int
     keep: bool  # what two tiles need, instead of computing it twice
+    vector: int
     estimate: Estimate
     added: float  # nanoseconds
 
@@ -98,6 +100,7 @@ def tile_within(
     *,
     sharing: Sharing = True,
     columns: int = LEAST_COLUMNS,
+    vector: int = 1,
     work: Work | int = TILE_WORK,
     judge: Judge = by_nodes,
     dear: float = inf,
@@ -107,8 +110,9 @@ def tile_within(
 
     Where that is not reached with so much work, in steps, the copy with the least peak that was found. Also tells how
     many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`, and
-    one of a product enough rows, or with 0 any size that there is. `judge` says what a tiled model takes; one that
-    takes `dear` times as long as before is not taken before other aims have been tried.
+    one of a product enough rows, or with 0 any size that there is. No tile cuts a `vector` of channels or columns.
+    `judge` says what a tiled model takes; one that takes `dear` times as long as before is not taken before other aims
+    have been tried.
     """
     left = Work(work) if isinstance(work, int) else work
     copy = model.clone()
@@ -118,7 +122,8 @@ def tile_within(
         return copy, 0
     start = best
     for aim in AIMS:
-        found = _greedy(start, budget, _Goal(int(aim * budget), columns, judge is not by_nodes), left, judge, progress)
+        goal = _Goal(int(aim * budget), columns, judge is not by_nodes, vector)
+        found = _greedy(start, budget, goal, left, judge, progress)
         best = min(best, found, key=lambda one: one.seen.rank(budget))
         if max(best.seen.steps, default=0) <= budget and best.seen.time <= dear * start.seen.time:
             break
@@ -272,7 +277,7 @@ def _tilings(
     for keep in (False, True) if goal.views else (False,):
         least = max(live[first : last + 1])
         for count in counts:
-            steps = steps_of(facts, region, count, keep=keep)
+            steps = steps_of(facts, region, count, keep=keep, vector=goal.vector)
             if steps is None or not all(_keeps_bits(facts, step, goal.columns) for step in steps):
                 break
             if keep and not any(isinstance(step, Join) and step.whole.axis is not None for step in steps):
@@ -282,7 +287,7 @@ def _tilings(
             if estimate.peak >= least:
                 continue
             least = estimate.peak
-            yield _Candidate(region, count, keep, estimate, estimate.time - untiled)
+            yield _Candidate(region, count, keep, goal.vector, estimate, estimate.time - untiled)
             if least <= goal.budget:
                 break
 
@@ -325,7 +330,7 @@ def _applied(model: ir.Model, candidate: _Candidate) -> ir.Model:
     facts = Facts(copy)
     region = region_of(facts, [there[node] for node in candidate.region.members], axes)
     assert region is not None, "the copy is the same model"
-    steps = steps_of(facts, region, candidate.count, keep=candidate.keep)
+    steps = steps_of(facts, region, candidate.count, keep=candidate.keep, vector=candidate.vector)
     assert steps is not None, "the copy is the same model"
     write_tiles(copy, region, steps)
     return copy

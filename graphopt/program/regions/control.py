@@ -1,7 +1,8 @@
 """If, Loop and Scan as one region each: a kernel that runs the regions of a body again, or those of one of two bodies.
 
-What a body's regions hand on to one another lies in one temporary of the program, planned like an arena of its own; a
-state lies there twice and is read and written by turns. Rows of a Scan are read where they are, and what is collected
+What a body's regions hand on to one another lies in one temporary of the program, planned like an arena of its own. A
+state is read and written by turns in two places: one in that temporary, the other where the state goes in the end,
+unless the body reads what lies there. Rows of a Scan are read where they are, and what is collected
 is written row by row where it stays.
 """
 
@@ -67,7 +68,7 @@ def lower_loop(scope: Scope, node: ir.Node) -> None:
     number, flag, goes_on = work.memory(8), work.memory(1), work.memory(1)
     body = _Body(work, found)
     body.given += [number, flag]
-    body.carry()
+    body.carry(most)
     aims = {0: goes_on}
     stacked = []
     for place, output in enumerate(node.outputs[states:], 1 + states):
@@ -98,7 +99,7 @@ def lower_scan(scope: Scope, node: ir.Node) -> None:
     states, sources, collected = len(found.states), len(found.sources), node.outputs[len(found.states) :]
     work = _Work(scope, node)
     body = _Body(work, found)
-    body.carry()
+    body.carry(found.rows)
     axes = nodes.ints_attribute(node, "scan_input_axes", (0,) * sources)
     turned = nodes.ints_attribute(node, "scan_input_directions", (0,) * sources)
     for value, axis, back in zip(found.sources, axes, turned, strict=True):
@@ -222,29 +223,36 @@ class _Body:
     """The body of a loop: what it is given, in the order of its inputs, and the states that it carries."""
 
     def __init__(self, work: _Work, found: Repeated) -> None:
+        scope = work.scope
         self._work, self._found = work, found
+        self._body = body_of(scope.model, scope.facts, found.graph, found.kinds)
+        self._states = [dense(scope, value) for value in found.states]
+        self._outside = [dense(scope, value) for value in self._body.outside]
         self.given: list[Seat] = []
         self._carried: list[Carried] = []
 
-    def carry(self) -> None:
-        """Let the states be the next inputs."""
+    def carry(self, most: int | None) -> None:
+        """Let the states be the next inputs; there are `most` iterations at most."""
         work = self._work
-        for value, output in zip(self._found.states, work.node.outputs, strict=False):
-            view = dense(work.scope, value)
+        read = {view.buffer for view in (*self._states, *self._outside)}
+        read |= {work.scope.place(value).buffer for value in self._found.sources}
+        for view, output in zip(self._states, work.node.outputs, strict=False):
             size = view.dtype.bytes * prod(view.shape)
-            first, second = work.memory(size), work.memory(size)
-            result = work.written(work.scope.result(output)) if nodes.is_used(output) else None
-            self._carried.append(Carried(work.read(view), first, second, result, size))
-            self.given.append(replace(first, turn=second.offset - first.offset))
+            result = work.scope.result(output) if nodes.is_used(output) else None
+            home = None if result is None else work.written(result)
+            is_apart = result is not None and result.buffer not in read
+            own, other = work.memory(size), home if home is not None and is_apart else work.memory(size)
+            first, second = (own, other) if most is not None and most % 2 else (other, own)
+            self._carried.append(Carried(work.read(view), first, second, home, size))
+            self.given.append(first.by_turns(second))
 
     def run(self, iterations: Iterations, aims: dict[int, Seat], stacked: Sequence[Stacked] = ()) -> None:
         """Add the region; `aims`: where the body's results go but for states."""
-        work, found, scope = self._work, self._found, self._work.scope
-        body = body_of(scope.model, scope.facts, found.graph, found.kinds)
-        self.given += [work.read(dense(scope, value)) for value in body.outside]
+        work, scope = self._work, self._work.scope
+        self.given += map(work.read, self._outside)
         for place, one in enumerate(self._carried, 1 if iterations.goes_on is not None else 0):
-            aims[place] = replace(one.second, turn=one.first.offset - one.second.offset)
-        lowered = work.lowered(body.model)
+            aims[place] = one.second.by_turns(one.first)
+        lowered = work.lowered(self._body.model)
         runs, size = work.runs(lowered, dict(enumerate(self.given)), aims)
         work.memory(size)
         kernel = repeat(work.name, scope.target, work.operands(), runs, iterations, self._carried, stacked)

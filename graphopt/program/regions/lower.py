@@ -104,7 +104,8 @@ def _lowered(
         with _naming((node,)):
             definition = definition_by_counts(scope, node)
             by_counts |= {} if definition is None else {node: definition}
-    scope.homes, scope.parts = homes_of(scope, computed), parts_of(scope, computed)
+    scope.homes, scope.later_homes = homes_of(scope, computed)
+    scope.parts = parts_of(scope, computed)
     by_root: dict[ir.Node, list[Tree]] = {}
     for tree in trees(computed, scope.shape):
         if tree.root is not None:

@@ -115,6 +115,12 @@ class Lowered:
         )
         return replace(self, regions=tuple(regions), constants=constants)
 
+    def candidate(self, kernel: Kernel) -> object:
+        """What one of its kernels was chosen to be; None where no template wrote it."""
+        template, problem = self.problems.get(kernel.name, (None, None))
+        found = () if template is None else template.candidates(problem, self.target)
+        return next((one for one in found if str(one) == kernel.choice), found[0] if found else None)
+
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """All that regions read and write, in the order of their first use."""

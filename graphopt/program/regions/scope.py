@@ -78,6 +78,7 @@ class Scope:
         self.dense_copies: dict[ir.Value, View] = {}  # row-major copies of values that lie otherwise
         self.block_copies: dict[tuple[ir.Value, int], Image] = {}  # copies in blocks of so many channels
         self.homes: dict[ir.Value, Home] = {}  # where images should lie to be concatenated without copies
+        self.later_homes: dict[ir.Value, Home] = {}  # and from when they are first concatenated, where memory is tight
         self.parts: dict[ir.Value, View] = {}  # where others should be computed to be concatenated without copies
         self.images: dict[ir.Value, Image] = {}  # values that lie as images; `place` gives their views
         self.regions: list[Region] = []

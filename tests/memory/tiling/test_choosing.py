@@ -8,7 +8,7 @@ import pytest
 
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.memory.tiling import search
-from graphopt.memory.tiling.region import axes_from, region_of, steps_of
+from graphopt.memory.tiling.region import Run, axes_from, region_of, steps_of
 from graphopt.memory.tiling.search import (
     LEAST_COLUMNS,
     _front,
@@ -119,6 +119,28 @@ def test_tiles_below_what_libraries_sum_alike_are_not_made(
     text: str, axis: int, weight: tuple[int, ...] | None, count: int, expected: bool
 ) -> None:
     assert keeps(text, axis, count, LEAST_COLUMNS, None if weight is None else ones(*weight)) == expected
+
+
+@pytest.mark.parametrize(
+    ("channels", "count", "pieces", "shares"),
+    [
+        (40, 2, [(0, 16), (16, 40)], [1 / 3, 2 / 3]), (64, 3, [(0, 16), (16, 32), (32, 64)], [1 / 4, 1 / 4, 1 / 2]),
+        (40, 3, [(0, 16), (16, 32), (32, 40)], [1 / 3, 1 / 3, 1 / 3]), (32, 3, [], []),
+    ],
+)  # fmt: skip
+def test_tiles_cut_no_vector_of_channels(
+    channels: int, count: int, pieces: list[tuple[int, int]], shares: list[float]
+) -> None:
+    """A part of a vector takes as long as a whole one."""
+    text = f"g (float[1,4,6,6] x) => (float[1,{channels},6,6] y) {{ a = Conv(x, w) y = Relu(a) }}"
+    model = load(support.model(text, w=ones(channels, 4, 1, 1)))
+    facts, members = Facts(model), list(model.graph)
+    region = region_of(facts, members, axes_from(facts, members[-1].outputs[0], 1, members))
+    assert region is not None
+    runs = [one for one in steps_of(facts, region, count, vector=16) or () if isinstance(one, Run)]
+    made = [run for run in runs if run.node.op_type == "Conv"]
+    assert [(one.outputs[0].low, one.outputs[0].high) for one in made] == pieces
+    assert [one.share for one in made] == pytest.approx(shares)
 
 
 CHAIN = """g (float[1,4,24,24] x) => (float[1,4,24,24] y) {

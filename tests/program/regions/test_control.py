@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphopt
+from graphopt.program.regions.lower import lower
+from graphopt.program.regions.region import Cache
+from kernels.target import host
 from tests import support
 
 LOOP = """g (float[3,4] x, int64 trips, bool go, float most) => (float[3,4] y, int64 k, float[R,4] z) {
@@ -115,3 +119,17 @@ def test_what_a_loop_collects_has_as_many_rows_as_it_ran(most: float) -> None:
     more = {"many": np.array(100), "true": np.array(True), "one": np.float32(1)}
     feed = {"x": np.array([0.3, -0.2], np.float32), "most": np.array(most, np.float32)}
     held_to_the_engine(COLLECTED, [feed, feed | {"most": np.array(4.5, np.float32)}], **more)
+
+
+def test_a_state_lies_where_it_goes_in_the_end_unless_the_body_reads_there() -> None:
+    """Its other place is in the loop's memory; both are there where the result is a cache in an input's memory."""
+    text = """g (float[3,400] x, float[3,400] c, int64 trips) => (float[3,400] y) {
+        y = Loop (trips, true, x) <body = b (int64 i, bool on, float[3,400] s) => (bool on_, float[3,400] s_) {
+            r = Mul(s, half) s_ = Add(r, c) on_ = Identity(on)
+        }>
+    }"""
+    model = ir.from_proto(support.model(text, 18, true=np.array(True), half=np.float32(0.5)))
+    for caches, states in ({}, 1), ({"y": Cache("c", (3, 400))}, 2):
+        (loop,) = lower(model, host(), caches=caches).regions
+        (memory,) = {place.buffer for place in loop.places if place.buffer.role == "temporary"}
+        assert memory.size // (4 * 3 * 400) == states

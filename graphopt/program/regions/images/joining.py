@@ -3,7 +3,8 @@
 Of one image, blocks of channels follow one another in memory. A value that is concatenated behind whole blocks is
 therefore written to its place in the result, and so is one that becomes some of the rows or columns, as far apart as
 those of the result are. A result that is concatenated again lies in the larger one: in a DenseNet, all concatenations
-of a stage are the first blocks of one buffer.
+of a stage are the first blocks of one buffer. Where memory is tight and the first of them is made in tiles, that buffer
+is not held from the first tile on: the value moves there when it is first concatenated.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from math import prod
 import onnx_ir as ir
 
 from graphopt.model.nodes import TILED, int_attribute, required_input
+from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.images.image import Home, Image, is_image, layout_of
 from graphopt.program.regions.images.sources import block_of, image_of, result_layout
 from graphopt.program.regions.scope import Scope
@@ -43,14 +45,16 @@ def joins_images(scope: Scope, node: ir.Node) -> bool:
 def lower_joining(scope: Scope, node: ir.Node) -> None:
     """A region for each operand that does not lie in its place, which copies it there."""
     output, axis = node.outputs[0], _axis(scope, node)
-    sources = [_source(scope, required_input(node, position)) for position in range(len(node.inputs))]
+    values = [required_input(node, position) for position in range(len(node.inputs))]
+    sources = [_source(scope, value) for value in values]
     aim = scope.image(output, _layout(scope, output))
     first = 0
-    for source in sources:
+    for value, source in zip(values, sources, strict=True):
         if axis == 1:
             there = aim.offset + first // aim.layout.block * aim.layout.block_stride
             if (source.buffer, source.offset) != (aim.buffer, there) or first % aim.layout.block:
                 scope.convert(source, aim, first, (node,))
+                _move(scope, value, aim.buffer, there)
         else:
             part = aim.part(axis, first, source.shape)
             if source != part:
@@ -63,9 +67,21 @@ def _source(scope: Scope, value: ir.Value) -> Image:
     return scope.images.get(value) or image_of(scope, value)
 
 
-def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, Home]:
-    """Where values should lie that are concatenated, and the results; the last Concat of a value decides."""
+def _move(scope: Scope, value: ir.Value, buffer: Buffer, offset: int) -> None:
+    """Let later readers find a value where it has just been copied, if that is its later home."""
+    home = scope.later_homes.get(value)
+    if home is not None and (home.buffer, home.offset) == (buffer, offset):
+        layout = replace(_layout(scope, value), within=home.within)
+        scope.images[value] = Image(buffer, scope.dtype(value), scope.shape(value), layout, offset)
+
+
+def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> tuple[dict[ir.Value, Home], dict[ir.Value, Home]]:
+    """Where values should lie that are concatenated, and the results; the last Concat of a value decides.
+
+    Apart from them, where values should lie from when they are first concatenated.
+    """
     homes: dict[ir.Value, Home] = {}
+    later: dict[ir.Value, Home] = {}
     order = list(nodes)
     place = {node: at for at, node in enumerate(order)} if scope.tight else {}
     for node in reversed(order):
@@ -73,7 +89,7 @@ def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, Home]:
         if not axis or not _fits(scope, node, axis):
             continue
         output, values = node.outputs[0], [required_input(node, position) for position in range(len(node.inputs))]
-        held = [homes.get(value) for value in values]
+        held = [later.get(value, homes.get(value)) for value in values]
         first, there = held[0], homes.get(output)
         if there is None and first is not None and held == _parts(scope, output, values, axis, first):
             homes[output] = first
@@ -84,24 +100,52 @@ def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, Home]:
             there = homes[output] = Home(buffer, 0, layout.stored)
         for value, part in zip(values, _parts(scope, output, values, axis, there), strict=True):
             made = value.producer()
-            if value in homes or made is None or value.is_graph_output() or _skips(scope, value, node, place):
+            if value in homes or value in later or made is None or value.is_graph_output():
                 continue
-            homes[value] = part
-    return homes
+            if _outlives(scope, value, node, place):
+                continue
+            again = _is_joined_again(value, node)
+            if not _waits(scope, value, node, place) or (again and TILED not in made.metadata_props):
+                homes[value] = part
+            elif again:
+                later[value] = part
+    return homes, later
 
 
-def _skips(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.Node, int]) -> bool:
+def _is_joined_again(value: ir.Value, node: ir.Node) -> bool:
+    """Whether a value is concatenated by others too, as in a DenseNet: it lies in the largest result."""
+    return any(use.node.op_type == "Concat" for use in value.uses() if use.node is not node)
+
+
+def _waits(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.Node, int]) -> bool:
     """Whether a value waits so long for a Concat that room for all of it is not held until then, where memory is tight.
 
-    It is then copied. Tiles are joined where they are made however many there are, and a value that is concatenated
-    again and again, as in a DenseNet, lies in the largest result.
+    It is then copied. Tiles are joined where they are made however many there are.
     """
     made, others = value.producer(), {use.node for use in value.uses()} - {node}
     if made is None or made not in place or not others or TILED in node.metadata_props:
         return False
-    if any(one.op_type == "Concat" for one in others):
-        return False
     return place[node] - place[made] > FAR and 2 * prod(scope.shape(value)) <= prod(scope.shape(node.outputs[0]))
+
+
+def _outlives(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.Node, int]) -> bool:
+    """Whether a value is read after all of what it is concatenated to, and that would be held for it in tight memory.
+
+    It is then copied. So are layers of a DenseNet in tiles: later layers need fewer rows of them, which lie elsewhere.
+    """
+    whole = node.outputs[0]
+    if not place or 2 * prod(scope.shape(value)) > prod(scope.shape(whole)):
+        return False
+    return _last_read(value, place) > max(_last_read(whole, place), place[node])
+
+
+def _last_read(value: ir.Value, place: Mapping[ir.Node, int]) -> int:
+    """Where a value is read last, or what shows a part of it, or has it as a part."""
+    found = len(place) if value.is_graph_output() else 0
+    for user, _ in value.uses():
+        inside = _last_read(user.outputs[0], place) if user.op_type in ("Slice", "Concat") else 0
+        found = max(found, place.get(user, 0), inside)
+    return found
 
 
 def _parts(scope: Scope, output: ir.Value, values: Iterable[ir.Value], axis: int, whole: Home) -> list[Home]:
