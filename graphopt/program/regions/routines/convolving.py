@@ -19,7 +19,7 @@ from kernels.routine.writer import as_type, both, ge, integer, lt, number, pick,
 from kernels.tensor.expression import Expression, Unary
 
 MOST_COLUMNS = 1 << 28  # bytes; more are not written out
-_PART = 1 << 19  # bytes of columns that are multiplied at once: they stay in a cache, and take little of a budget
+PART = 1 << 19  # bytes of columns that are multiplied at once: they stay in a cache, and take little of a budget
 _LINE = 64  # bytes
 _MOST_PARTS = 4  # of a batch: each is two regions
 _LANES = 16  # sums side by side along a row of the kernel
@@ -39,28 +39,33 @@ def conv(node: Defined) -> None:
         else:
             _by_rows(node, windows, groups)
     else:
-        widened(node, node.input(1))  # a copy of it, where there is one, is made before columns take their memory
-        columns = 0 if windows.is_pointwise else _column_bytes(node, windows)
-        batch = parts(node, columns)
-        bands, width = _bands(node, windows, batch[0][1], columns), prod(windows.count[1:])
-        for first, count in batch:
-            for row, rows in bands:
-                made = _columns(node, windows.band(row, rows), first, count)
-                multiply(node, made, groups, 2, first, slice(row * width, (row + rows) * width))
+        unfolded(node, windows, widened(node, node.input(1)), groups)
+
+
+def unfolded(node: Defined, windows: Windows, weights: View, groups: int) -> None:
+    """The products of weights and columns, part by part, and band by band."""
+    columns = 0 if windows.is_pointwise else column_bytes(node, windows)
+    batch = parts(node, columns)
+    bands, width = _bands(node, windows, batch[0][1], columns), prod(windows.count[1:])
+    for first, count in batch:
+        for row, rows in bands:
+            made = _columns(node, windows.band(row, rows), first, count)
+            multiply(node, made, weights, groups, 2, first, slice(row * width, (row + rows) * width))
 
 
 def _is_large(node: Defined, windows: Windows) -> bool:
-    return _column_bytes(node, windows) > MOST_COLUMNS
+    return column_bytes(node, windows) > MOST_COLUMNS
 
 
-def _column_bytes(node: Defined, windows: Windows) -> int:
+def column_bytes(node: Defined, windows: Windows) -> int:
+    """What the columns of all images take."""
     return 4 * prod(node.shape(0)[:2]) * prod(windows.kernel) * prod(windows.count)
 
 
 def parts(node: Defined, column_bytes: int) -> list[tuple[int, int]]:
     """The first image and the number of images of each part of the batch; parts begin at whole cache lines."""
     images = node.shape(0)[0]
-    each = -(-images // max(1, min(-(-column_bytes // _PART), _MOST_PARTS, images)))
+    each = -(-images // max(1, min(-(-column_bytes // PART), _MOST_PARTS, images)))
     are_lines = all(4 * each * prod(shape[1:]) % _LINE == 0 for shape in (node.shape(0), node.output_shape(0)))
     if not are_lines or {node.dtype(0), node.output_dtype(0)} != {DType.F32}:
         return [(0, images)]
@@ -75,7 +80,7 @@ def _bands(node: Defined, windows: Windows, images: int, column_bytes: int) -> l
     rows, batch = windows.count[0], node.shape(0)[0]
     if images not in (1, batch) or len(windows.count) < 2 or node.output_dtype(0) is not DType.F32:
         return [(0, rows)]
-    each = -(-rows // max(1, min(-(-column_bytes * images // (batch * _PART)), _MOST_PARTS, rows)))
+    each = -(-rows // max(1, min(-(-column_bytes * images // (batch * PART)), _MOST_PARTS, rows)))
     return [(first, min(each, rows - first)) for first in range(0, rows, each)]
 
 
@@ -98,13 +103,14 @@ def _empty(node: Defined, bias_at: int) -> None:
 
 
 def multiply(
-    node: Defined, columns: View, groups: int, bias_at: int, first: int = 0, band: slice = slice(None)
+    node: Defined, columns: View, weights: View, groups: int, bias_at: int, first: int = 0, band: slice = slice(None)
 ) -> None:
     """The weights times the columns [images, channels times places, windows], group by group, plus the bias.
 
+    The weights are those of a convolution: [channels of the result, channels of a group, kernel].
     Columns are those of all images, or of a part of them from the `first` one on; of all windows, or of a band.
     """
-    shape, weights, result = node.output_shape(0), widened(node, node.input(1)), node.output(0)
+    shape, result = node.output_shape(0), node.output(0)
     channels, points = shape[1], prod(shape[2:])
     depth, each = prod(weights.shape[1:]), channels // groups
     begin, end, _ = band.indices(points)
@@ -290,7 +296,7 @@ def deform_conv(node: Defined) -> None:
                     columns.put(row * points + point, total)
     groups = node.integer("group", 1)
     if kind is DType.F32:
-        multiply(node, made, groups, 3)
+        multiply(node, made, widened(node, node.input(1)), groups, 3)
     else:
         _multiply_by_rows(node, made, groups)
 
