@@ -102,9 +102,16 @@ def test_with_steps_of_one_a_transposed_convolution_is_a_convolution_of_turned_w
     assert [one.size for one in lowered.temporaries] == [4 * 64 * 4 * 9, 4 * 4 * 9 * 39 * 41]
 
 
+def test_large_images_are_convolved_in_bands_of_columns_as_large_as_operand_and_result() -> None:
+    inputs = [array(1, 8, 90, 90), array(8, 8, 5, 5)]
+    (wanted,) = same("Conv", inputs, tolerance=1e-4, pads=[2, 2, 2, 2])
+    lowered = lower(ir.from_proto(model("Conv", inputs, [wanted], (), 20, {"pads": [2, 2, 2, 2]})), host())
+    assert [one.size // (4 * 8 * 25 * 90) for one in lowered.temporaries] == [7] * 12 + [6], "rows of windows"
+
+
 @pytest.mark.parametrize(("images", "groups", "pads"), [(1, 1, [1, 1, 1, 1]), (2, 2, [3, 0, 2, 1])])
 def test_deep_images_are_convolved_in_bands(images: int, groups: int, pads: list[int]) -> None:
-    """As in the gradient to weights: a part has one image, and a band some rows of windows."""
+    """As in the gradient to weights: a part has one image, and a band some rows of windows; there are four at most."""
     inputs = [array(images, 32 * groups, 34, 34), array(16 * groups, 32, 29, 29), array(16 * groups)]
     attributes = {"group": groups, "pads": pads}
     (wanted,) = same("Conv", inputs, tolerance=1e-3, **attributes)
