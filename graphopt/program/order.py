@@ -15,6 +15,7 @@ from graphopt.errors import BudgetNotKept
 from graphopt.program.clock import Clock
 from graphopt.program.costs import ESTIMATED
 from graphopt.program.in_place import in_place, overwritable
+from graphopt.program.lifetimes import memory_problem as problem_of
 from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
 from kernels.kernel import Kernel
@@ -43,6 +44,8 @@ def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> 
 
     Results take the place of operands once it is known what runs when: a value that is made again has a place anew.
     """
+    if live_peak(problem_of(lowered)) <= budget:
+        return lowered
     graph = region_graph(lowered, clock, places=True)
     better = _best(graph)
     graph = graph if better is None else graph.in_order(better)
