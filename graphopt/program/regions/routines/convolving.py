@@ -75,16 +75,15 @@ def parts(node: Defined, column_bytes: int) -> list[tuple[int, int]]:
 def _bands(node: Defined, windows: Windows, images: int, column_bytes: int) -> list[tuple[int, int]]:
     """The first row of windows and the number of rows of each band, where parts cannot have fewer images.
 
-    So it is with the gradient to weights, whose images are channels, each as deep as the batch is large. Bands are as
-    many as parts may be, or so many that the columns of one take no more than what is read and written beside.
+    So it is with the gradient to weights, whose images are channels, each as deep as the batch is large. Bands are so
+    many that the columns of one take no more than what is read and written beside: more would read weights too often.
     """
     rows, batch = windows.count[0], node.shape(0)[0]
     if images not in (1, batch) or len(windows.count) < 2 or node.output_dtype(0) is not DType.F32:
         return [(0, rows)]
     part_bytes = column_bytes * images // batch
     beside = 4 * (images * sum(prod(one[1:]) for one in (node.shape(0), node.output_shape(0))) + prod(node.shape(1)))
-    most = max(_MOST_PARTS, -(-part_bytes // max(beside, 1)))
-    each = -(-rows // max(1, min(-(-part_bytes // PART), most, rows)))
+    each = -(-rows // max(1, min(-(-part_bytes // max(PART, beside)), rows)))
     return [(first, min(each, rows - first)) for first in range(0, rows, each)]
 
 

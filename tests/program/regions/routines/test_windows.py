@@ -111,7 +111,7 @@ def test_large_images_are_convolved_in_bands_of_columns_as_large_as_operand_and_
 
 @pytest.mark.parametrize(("images", "groups", "pads"), [(1, 1, [1, 1, 1, 1]), (2, 2, [3, 0, 2, 1])])
 def test_deep_images_are_convolved_in_bands(images: int, groups: int, pads: list[int]) -> None:
-    """As in the gradient to weights: a part has one image, and a band some rows of windows; there are four at most."""
+    """As in the gradient to weights: a part has one image, and a band some rows of windows."""
     inputs = [array(images, 32 * groups, 34, 34), array(16 * groups, 32, 29, 29), array(16 * groups)]
     attributes = {"group": groups, "pads": pads}
     (wanted,) = same("Conv", inputs, tolerance=1e-3, **attributes)
