@@ -69,7 +69,7 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
     before = time(lowered)
     keep(lowered)
     if not found or time(found[-1]) > before:
-        tight = in_place(lower(model))
+        tight = lower(model)
         if _lie(tight) != _lie(lowered):
             keep(tight)
     for count in CHUNKS:

@@ -50,7 +50,7 @@ def in_place(lowered: Lowered) -> Lowered:
     for result, steps in writers.items():
         if result.role != "temporary":
             continue
-        each = [_overwritable(lowered, lowered.regions[step], result) for step in steps]
+        each = [overwritable(lowered, lowered.regions[step], result) for step in steps]
         for operand in each[0]:
             more = operand.size - result.size
             later = live[used[operand][-1] + 1 : used[result][-1] + 1]
@@ -91,7 +91,7 @@ def _reads_ahead(
 ) -> bool:
     """Whether from the first of `steps`, which write the result, none reads of the operand what is written over."""
     written: list[tuple[int, int]] = []
-    for step in range(steps[0], used[operand][-1] + 1):
+    for step in sorted({*steps, *(one for one in used[operand] if one > steps[0])}):
         region = lowered.regions[step]
         if step in steps:
             written += _extents(lowered, region, result)
@@ -124,7 +124,7 @@ def _first_bytes(problem: object) -> dict[str, int]:
     return found
 
 
-def _overwritable(lowered: Lowered, region: Region, result: Buffer) -> list[Buffer]:
+def overwritable(lowered: Lowered, region: Region, result: Buffer) -> list[Buffer]:
     """The buffers of which the region reads only the elements that it then writes over, were they its result's."""
     names = [operand.name for operand in region.kernel.operands]
     found = dict(zip(names, region.places, strict=True))

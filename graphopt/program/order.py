@@ -14,6 +14,8 @@ from dataclasses import replace
 from graphopt.errors import BudgetNotKept
 from graphopt.program.clock import Clock
 from graphopt.program.costs import ESTIMATED
+from graphopt.program.in_place import in_place, overwritable
+from graphopt.program.lifetimes import memory_problem as problem_of
 from graphopt.program.regions.buffer import Buffer, distinct_names
 from graphopt.program.regions.region import Lowered
 from kernels.kernel import Kernel
@@ -38,23 +40,30 @@ def in_best_order(lowered: Lowered) -> Lowered:
 
 
 def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> Lowered:
-    """Regions whose temporaries fit `budget` bytes, by times of `clock`; raises BudgetNotKept naming the least."""
-    graph = region_graph(lowered, clock)
+    """Regions whose temporaries fit `budget` bytes, by times of `clock`; raises BudgetNotKept naming the least.
+
+    Results take the place of operands once it is known what runs when: a value that is made again has a place anew.
+    """
+    if live_peak(problem_of(lowered)) <= budget:
+        return lowered
+    graph = region_graph(lowered, clock, places=True)
     better = _best(graph)
     graph = graph if better is None else graph.in_order(better)
     order = tuple(operator.name for operator in graph.operators)
     if (least := _peak(graph, order)) <= budget:
-        return run_in_order(lowered, order)
+        return in_place(run_in_order(lowered, order))
     groups = side_by_side(lowered)
     # The given order has layers one after the other, forward and back; the best one may have them mixed.
-    for tried, members in [(region_graph(lowered, clock, groups), groups), *([(graph, {})] if groups else [])]:
+    together = region_graph(lowered, clock, groups, places=True)
+    for tried, members in [(together, groups), *([(graph, {})] if groups else [])]:
         try:
             order = recompute(tried, budget, work=RECOMPUTE_WORK).order
         except BudgetTooSmall as error:
             least = min(least, error.least)
             continue
         verify_sequence(tried, order, budget)
-        return run_in_order(lowered, [str(one) for name in order for one in members.get(int(name), (int(name),))])
+        runs = [str(one) for name in order for one in members.get(int(name), (int(name),))]
+        return in_place(run_in_order(lowered, runs))
     raise BudgetNotKept(budget, least)
 
 
@@ -96,13 +105,15 @@ def side_by_side(lowered: Lowered) -> dict[int, tuple[int, ...]]:
 
 
 def region_graph(
-    lowered: Lowered, clock: Clock | None = None, groups: Mapping[int, tuple[int, ...]] = NO_GROUPS
-) -> Graph:
+    lowered: Lowered, clock: Clock | None = None, groups: Mapping[int, tuple[int, ...]] = NO_GROUPS,
+    *, places: bool = False,
+) -> Graph:  # fmt: skip
     """The regions as memplan's operators, named by their position; temporaries as values, one for each write.
 
     The first write of a buffer has its name, and each later one shares the bytes of the one before. What the caller's
     buffers hold takes no memory of the arena; who reads them comes after those that wrote them before, who writes them
-    after those that read them. Each of `groups`, as `side_by_side` gives them, is one operator.
+    after those that read them. Each of `groups`, as `side_by_side` gives them, is one operator. With `places` a result
+    is offered those of operands that `in_place` would give it; its region may run again all the same.
     """
     values: list[Value] = []
     operators: list[Operator] = []
@@ -122,6 +133,7 @@ def region_graph(
         reads = [latest[buffer] for buffer in read]
         makes: list[str] = []
         after: list[str] = []
+        reused = 0
         for touched, before_it, own in (
             (reading, writers_of, readers_of),
             (writing, readers_of, writers_of),
@@ -143,6 +155,12 @@ def region_graph(
                 reads.append(before)
                 after += readers.pop(buffer, [])  # they want what stands there now
                 shares.append(Share(value, before, overwrites=True))
+                reused += _aligned(buffer.size) if places else 0
+            elif places and buffer not in several and position not in groups:
+                operands = overwritable(lowered, lowered.regions[position], buffer)
+                offered = [one for one in operands if one in latest and one.size == buffer.size]
+                shares += [Share(value, latest[one], overwrites=True) for one in offered]
+                reused += _aligned(buffer.size) if offered else 0
         for buffer in read:
             readers.setdefault(buffer, []).append(str(position))
         passing = any(left[buffer] for buffer in read)
@@ -156,6 +174,7 @@ def region_graph(
                 workspace,
                 recomputable=not once,
                 after=tuple(one for one in dict.fromkeys(after) if one != str(position)),
+                reused=reused,
             )
         )
     return Graph(tuple(values), tuple(operators), tuple(shares))

@@ -47,8 +47,8 @@ class _Pass:
     """The forward pass of an order, by its steps and by values."""
 
     top: int  # its last step
-    saved: Ints  # by step: bytes of what it makes and the backward pass reads
-    working: Ints  # by step: bytes beyond those, the most that it needs, or steps back that read what it saved
+    before: Ints  # by step: bytes of what steps before it make and the backward pass reads
+    needed: Ints  # by step: bytes, the most that it needs, or steps back that read what it saved
     made: Ints  # by step: bytes of what it makes and the forward pass reads
     ends: Ints  # values, by the step of their last use
     end_start: Ints  # by step, where its values begin in `ends`
@@ -77,7 +77,7 @@ def segment_plans(arrays: Arrays, order: Ints, needed: Ints, depth: int = 1) -> 
     if not crossing.any():
         return []
     forward = _forward(arrays, position, value, uses, begin, crossing, top, needed)
-    total = int(forward.saved.sum() + forward.working.max())
+    total = int(forward.needed.max())
     plans, known = [], set()
     low, high = 0, total
     for _ in range(HALVINGS):
@@ -109,17 +109,12 @@ def _forward(
 ) -> _Pass:  # fmt: skip
     saved, made = np.zeros(arrays.count + 1, np.int64), np.zeros(arrays.count + 1, np.int64)
     np.add.at(saved, begin[crossing], arrays.size[value[crossing]])
-    live = saved.copy()  # of what is saved, at each step
-    till = np.zeros(len(arrays.size), np.int64)
-    np.maximum.at(till, value[crossing], uses[crossing])
-    np.subtract.at(live, till[till > 0] + 1, arrays.size[till > 0])
-    beyond = needed - np.cumsum(live)[: arrays.count]
     reached = np.full(arrays.count, top, np.int64)  # by step back: the earliest step of what was read until then
     np.minimum.at(reached, uses[crossing], begin[crossing])
     reached[top + 1 :] = np.minimum.accumulate(reached[top + 1 :])
-    working = np.zeros(arrays.count + 1, np.int64)
-    working[: top + 1] = beyond[: top + 1]
-    np.maximum.at(working, reached[top + 1 :], beyond[top + 1 :])
+    most = np.zeros(arrays.count + 1, np.int64)
+    most[: top + 1] = needed[: top + 1]
+    np.maximum.at(most, reached[top + 1 :], needed[top + 1 :])
     last = np.full(len(arrays.size), -1, np.int64)
     inner = uses <= top
     np.maximum.at(last, value[inner], uses[inner])
@@ -128,12 +123,13 @@ def _forward(
     ends = crosses[np.argsort(last[crosses], kind="stable")]
     np.add.at(made, makers[crosses], arrays.size[crosses])
     end_start = np.searchsorted(last[ends], np.arange(arrays.count + 2))
-    return _Pass(top, saved, working, made, ends, end_start, makers, last, arrays.size)
+    before = np.cumsum(saved) - saved
+    return _Pass(top, before, most, made, ends, end_start, makers, last, arrays.size)
 
 
 def _crosses(forward: _Pass, cuts: Ints) -> NDArray[np.bool_]:
     """By value, whether a cut lies between its making and its last use of the forward pass."""
-    following = np.concatenate([cuts, [len(forward.saved)]])[np.searchsorted(cuts, forward.makers, side="left")]
+    following = np.concatenate([cuts, [len(forward.needed)]])[np.searchsorted(cuts, forward.makers, side="left")]
     return np.asarray((forward.makers >= 0) & (forward.last > following))
 
 
@@ -152,7 +148,7 @@ def _cut(forward: _Pass, since: int, peak: int, depth: int) -> tuple[list[int], 
     """Cuts behind step `since`, the outer ones and all, until what they hold leaves no room for a segment."""
     if depth == 1:
         cuts = _simple(
-            since, peak, forward.top, forward.saved, forward.working, forward.made, forward.ends, forward.end_start,
+            since, peak, forward.top, forward.before, forward.needed, forward.made, forward.ends, forward.end_start,
             forward.makers, forward.size,
         ).tolist()  # fmt: skip
         return cuts, cuts
@@ -172,28 +168,28 @@ def _cut(forward: _Pass, since: int, peak: int, depth: int) -> tuple[list[int], 
 
 @compiled
 def _simple(
-    since: int, peak: int, top: int, saved: Ints, working: Ints, made: Ints, ends: Ints, end_start: Ints, makers: Ints,
-    size: Ints,
+    since: int, peak: int, top: int, earlier: Ints, needed: Ints, made: Ints, ends: Ints, end_start: Ints,
+    makers: Ints, size: Ints,
 ) -> Ints:  # fmt: skip
     """Steps behind which a segment ends, each where least crosses it, until there is no room for another.
 
-    A segment is as large as what the cuts before it hold leaves of `peak` bytes.
+    A segment is as large as what the cuts before it hold leaves of `peak` bytes. Its steps need what they need in the
+    whole order, but for what is saved before the segment: there what is saved behind a step back is gone again.
     """
     cuts = np.empty(top + 2, np.int64)
     count, kept, before = 0, 0, since
     while before < top:
         room = peak - kept
-        gathered, most, crossing, best, least, step = 0, 0, 0, -1, 0, before + 1
+        most, crossing, best, least, step = 0, 0, -1, 0, before + 1
         while step <= top:
-            gathered += saved[step]
-            most = max(most, working[step])
-            if gathered + most > room:
+            most = max(most, needed[step] - earlier[before + 1])
+            if most > room:
                 break
             crossing += made[step]
             for at in range(end_start[step], end_start[step + 1]):
                 if makers[ends[at]] > before:
                     crossing -= size[ends[at]]
-            if gathered + most >= EARLIEST * room and (best < 0 or crossing <= least):
+            if most >= EARLIEST * room and (best < 0 or crossing <= least):
                 best, least = step, crossing
             step += 1
         if step > top:

@@ -30,7 +30,7 @@ def test_the_pieces_of_a_result_are_written_one_after_the_other() -> None:
 
 def test_parts_of_a_convolution_are_run_again_together() -> None:
     """Columns and product of each part are one operator, whose columns are memory to work in."""
-    text = """g (float[5,16,32,32] x, float[16,16,3,3] w) => (float[5,16,32,32] y, float[5,16,32,32] z) {
+    text = """g (float[5,16,24,24] x, float[16,16,3,3] w) => (float[5,16,24,24] y, float[5,16,24,24] z) {
         c = Conv<pads = [1, 1, 1, 1]>(x, w) y = Softmax(c) z = Softmax<axis = 0>(c)
     }"""
     lowered = lower(ir.from_proto(support.model(text)), host())
@@ -38,7 +38,7 @@ def test_parts_of_a_convolution_are_run_again_together() -> None:
     assert groups == {0: (0, 1, 2, 3, 4, 5)}
     whole, first, _ = region_graph(lowered, groups=groups).operators
     assert whole.recomputable and whole.inputs == () and first.inputs == whole.outputs
-    assert whole.workspace == 4 * 2 * 16 * 9 * 32 * 32
+    assert whole.workspace == 4 * 2 * 16 * 9 * 24 * 24
     assert not any(one.recomputable for one in region_graph(lowered).operators[1:6:2])
 
 
@@ -60,3 +60,17 @@ def test_pieces_of_which_some_are_made_of_others_are_no_group() -> None:
     lowered = lower(ir.from_proto(support.model(text, 18, **arrays)), host())
     groups = side_by_side(lowered)
     assert groups == {} and len(region_graph(lowered, groups=groups).operators) == len(lowered.regions)
+
+
+def test_a_result_in_the_place_of_an_operand_is_offered_and_may_run_again() -> None:
+    """The sum may lie where the term stood that nothing else reads; where a budget is kept, and only there."""
+    text = """g (float[8,8] x, float[8,8] m) => (float[8,8] y) {
+        a = MatMul(x, m) b = Softmax(a) c = MatMul(b, m) d = Add(c, a) y = Softmax(d)
+    }"""
+    lowered = lower(ir.from_proto(support.model(text)), host())
+    assert not region_graph(lowered).shares and not any(one.reused for one in region_graph(lowered).operators)
+    graph = region_graph(lowered, places=True)
+    added = next(one for one in graph.operators if one.reused)
+    assert added.reused == 8 * 8 * 4 and added.recomputable
+    (share,) = graph.shares
+    assert share.value in added.outputs and share.of in added.inputs and share.overwrites

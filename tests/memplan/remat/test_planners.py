@@ -160,6 +160,24 @@ def test_a_chain_of_layers_needs_its_square_root_and_less_where_segments_are_cut
     assert min(peaks) <= most * size, "sqrt(2 n) is 28"
 
 
+def test_memory_to_work_in_counts_only_beside_what_is_saved_then() -> None:
+    """The last step back works in much memory, when nothing of what its segment saved is there any more."""
+    graph = _chain(40, 64)
+    large = Value("large", 16 * 64)
+    first = Operator("wide", ("x",), ("large",), 1.0)
+    *back, last = graph.operators
+    inner = Operator("back large", (*last.inputs, "large"), ("g",), 2.0)
+    end = Operator("end", ("g",), last.outputs, 2.0, workspace=32 * 64)
+    graph = Graph((*graph.values, large, Value("g", 64)), (first, *back, inner, end))
+    arrays = arrays_of(graph)
+    numbers, order = tables(arrays), np.arange(arrays.count, dtype=np.int64)
+    peaks = []
+    for plan in segment_plans(arrays, order, needs(numbers, order)):
+        sequence = replay(numbers, order, uses_in(arrays, order), plan.dropped, plan.of, plan.held, plan.holding)
+        peaks.append(verify_sequence(graph, [arrays.names[one] for one in sequence]))
+    assert min(peaks) == 34 * 64, "the workspace, what the step reads and what it writes"
+
+
 def test_numbers_that_take_no_bytes_to_speak_of_are_not_dropped() -> None:
     """Statistics of all layers, read where the backward pass begins, would ask for every segment."""
     graph = _chain(400, 64, means=True)

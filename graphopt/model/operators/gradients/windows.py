@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from graphopt.model.operators.gradients.backward import Backward, Gradients
 from graphopt.model.operators.gradients.indexing import ADDING_SINCE
+from graphopt.model.operators.gradients.products import product as matrix_product
 from graphopt.model.operators.gradients.terms import AttributeValue, NoGradient, Term
 from graphopt.model.operators.padding import padding
 
@@ -138,16 +139,16 @@ def _of_weights(image: Term, dy: Term, windows: Windows, groups: int) -> Term:
 
 
 def _by_places(image: Term, dy: Term, windows: Windows, channels: int) -> Term:
-    """One product for each place of the kernel."""
+    """One product for each place of the kernel, over all windows of all images."""
     rank = len(windows.size)
-    seen = image.pad((0, 0, *windows.before), (0, 0, *windows.after))  # negative ones take away what no window sees
-    counted = image.maker.ints(prod(windows.out))
-    rows = dy.reshape(dy.dim(0), dy.dim(1), counted)  # [N, M, windows]
+    channels_first = (1, 0, *range(2, rank + 2))
+    turned = image.transpose(*channels_first)
+    seen = turned.pad((0, 0, *windows.before), (0, 0, *windows.after))  # negative ones take away what no window sees
+    rows = dy.transpose(*channels_first).reshape(dy.dim(1), image.maker.ints(-1))  # [M, N windows]
     found = []
     for place in product(*(range(size) for size in windows.kernel)):
-        part = _seen(seen, windows, place)
-        turned = part.reshape(part.dim(0), image.maker.ints(channels), counted).transpose(0, 2, 1)
-        found.append((rows @ turned).sum(0, keep=False))
+        part = _seen(seen, windows, place).reshape(image.maker.ints(channels), image.maker.ints(-1))
+        found.append(matrix_product(image.maker, rows, part, turn_right=True))
     # The places are stacked in front: reading them behind is as many streams, and [M, C] is in order already.
     stacked = image.maker.join(found, 0).reshape(*windows.kernel, -1, channels)  # [kernel, M, C]
     return stacked.transpose(rank, rank + 1, *range(rank))

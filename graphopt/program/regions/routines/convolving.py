@@ -19,7 +19,7 @@ from kernels.routine.writer import as_type, both, ge, integer, lt, number, pick,
 from kernels.tensor.expression import Expression, Unary
 
 MOST_COLUMNS = 1 << 28  # bytes; more are not written out
-_PART = 1 << 20  # bytes of columns that are multiplied at once, about what a cache holds
+PART = 1 << 19  # bytes of columns that are multiplied at once: they stay in a cache, and take little of a budget
 _LINE = 64  # bytes
 _MOST_PARTS = 4  # of a batch: each is two regions
 _LANES = 16  # sums side by side along a row of the kernel
@@ -39,26 +39,52 @@ def conv(node: Defined) -> None:
         else:
             _by_rows(node, windows, groups)
     else:
-        for first, count in parts(node, 0 if windows.is_pointwise else _column_bytes(node, windows)):
-            multiply(node, _columns(node, windows, first, count), groups, 2, first)
+        unfolded(node, windows, widened(node, node.input(1)), groups)
+
+
+def unfolded(node: Defined, windows: Windows, weights: View, groups: int) -> None:
+    """The products of weights and columns, part by part, and band by band."""
+    columns = 0 if windows.is_pointwise else column_bytes(node, windows)
+    batch = parts(node, columns)
+    bands, width = _bands(node, windows, batch[0][1], columns), prod(windows.count[1:])
+    for first, count in batch:
+        for row, rows in bands:
+            made = _columns(node, windows.band(row, rows), first, count)
+            multiply(node, made, weights, groups, 2, first, slice(row * width, (row + rows) * width))
 
 
 def _is_large(node: Defined, windows: Windows) -> bool:
-    return _column_bytes(node, windows) > MOST_COLUMNS
+    return column_bytes(node, windows) > MOST_COLUMNS
 
 
-def _column_bytes(node: Defined, windows: Windows) -> int:
+def column_bytes(node: Defined, windows: Windows) -> int:
+    """What the columns of all images take."""
     return 4 * prod(node.shape(0)[:2]) * prod(windows.kernel) * prod(windows.count)
 
 
 def parts(node: Defined, column_bytes: int) -> list[tuple[int, int]]:
     """The first image and the number of images of each part of the batch; parts begin at whole cache lines."""
     images = node.shape(0)[0]
-    each = -(-images // max(1, min(-(-column_bytes // _PART), _MOST_PARTS, images)))
+    each = -(-images // max(1, min(-(-column_bytes // PART), _MOST_PARTS, images)))
     are_lines = all(4 * each * prod(shape[1:]) % _LINE == 0 for shape in (node.shape(0), node.output_shape(0)))
     if not are_lines or {node.dtype(0), node.output_dtype(0)} != {DType.F32}:
         return [(0, images)]
     return [(first, min(each, images - first)) for first in range(0, images, each)]
+
+
+def _bands(node: Defined, windows: Windows, images: int, column_bytes: int) -> list[tuple[int, int]]:
+    """The first row of windows and the number of rows of each band, where parts cannot have fewer images.
+
+    So it is with the gradient to weights, whose images are channels, each as deep as the batch is large. Bands are so
+    many that the columns of one take no more than what is read and written beside: more would read weights too often.
+    """
+    rows, batch = windows.count[0], node.shape(0)[0]
+    if images not in (1, batch) or len(windows.count) < 2 or node.output_dtype(0) is not DType.F32:
+        return [(0, rows)]
+    part_bytes = column_bytes * images // batch
+    beside = 4 * (images * sum(prod(one[1:]) for one in (node.shape(0), node.output_shape(0))) + prod(node.shape(1)))
+    each = -(-rows // max(1, min(-(-part_bytes // max(PART, beside)), rows)))
+    return [(first, min(each, rows - first)) for first in range(0, rows, each)]
 
 
 def require_channels(node: Defined, channels: int, results: int, bias_at: int) -> None:
@@ -79,19 +105,23 @@ def _empty(node: Defined, bias_at: int) -> None:
             y.put((image * shape[1] + channel) * prod(shape[2:]) + at, value)
 
 
-def multiply(node: Defined, columns: View, groups: int, bias_at: int, first: int = 0) -> None:
+def multiply(
+    node: Defined, columns: View, weights: View, groups: int, bias_at: int, first: int = 0, band: slice = slice(None)
+) -> None:
     """The weights times the columns [images, channels times places, windows], group by group, plus the bias.
 
-    Columns are those of all images, or of a part of them from the `first` one on.
+    The weights are those of a convolution: [channels of the result, channels of a group, kernel].
+    Columns are those of all images, or of a part of them from the `first` one on; of all windows, or of a band.
     """
-    shape, weights, result = node.output_shape(0), widened(node, node.input(1)), node.output(0)
+    shape, result = node.output_shape(0), node.output(0)
     channels, points = shape[1], prod(shape[2:])
     depth, each = prod(weights.shape[1:]), channels // groups
-    images = prod(columns.shape) // max(groups * depth * points, 1)
+    begin, end, _ = band.indices(points)
+    images = prod(columns.shape) // max(groups * depth * (end - begin), 1)
     a = View(weights.buffer, weights.dtype, (images, groups, each, depth), (0, each * depth, depth, 1))
-    b = View.dense(columns.buffer, columns.dtype, (images, groups, depth, points))
+    b = View.dense(columns.buffer, columns.dtype, (images, groups, depth, end - begin))
     sums = result if result.dtype is DType.F32 else node.temporary(DType.F32, shape)
-    c = View.dense(sums.buffer, DType.F32, (images, groups, each, points))
+    c = View.dense(sums.buffer, DType.F32, (images, groups, each, points)).sliced(3, begin, end - begin)
     added = None
     if node.has(bias_at):
         bias = widened(node, node.input(bias_at))
@@ -269,7 +299,7 @@ def deform_conv(node: Defined) -> None:
                     columns.put(row * points + point, total)
     groups = node.integer("group", 1)
     if kind is DType.F32:
-        multiply(node, made, groups, 3)
+        multiply(node, made, widened(node, node.input(1)), groups, 3)
     else:
         _multiply_by_rows(node, made, groups)
 

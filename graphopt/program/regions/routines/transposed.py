@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from graphopt.program.regions.routines.convolving import MOST_COLUMNS, parts, widened
+from graphopt.program.regions.routines.convolving import (
+    MOST_COLUMNS,
+    PART,
+    column_bytes,
+    parts,
+    unfolded,
+    widened,
+)
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
-from graphopt.program.regions.routines.windows import line
+from graphopt.program.regions.routines.windows import Windows, line
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import (
@@ -60,7 +67,11 @@ def _add_windows(
 
 
 def conv_transpose(node: Defined) -> None:
-    """Every pixel of the operand adds its window of weights; in f32 all windows are one product of matrices."""
+    """Every pixel of the operand adds its window of weights; in f32 all windows are one product of matrices.
+
+    With steps of one it is the convolution with each window turned around, which can unfold large images in bands;
+    on small ones the sums behind the product are as fast or faster.
+    """
     groups = node.integer("group", 1)
     images, channels, *count = node.shape(0)
     each, kernel = node.shape(1)[1], node.shape(1)[2:]
@@ -69,17 +80,47 @@ def conv_transpose(node: Defined) -> None:
     bias = node.shape(2) if node.has(2) else (each * groups,)
     fits = node.shape(1)[0] == channels and node.output_shape(0)[1] == each * groups == bias[0]
     node.require(fits and channels % groups == 0, "has weights for others")
-    column_bytes = 4 * images * groups * rows * points
-    if column_bytes > MOST_COLUMNS or held(node.dtype(0)) is not DType.F32 or 0 in (images, points, depth):
+    in_products = held(node.dtype(0)) is DType.F32 and 0 not in (images, points, depth)
+    turned = None if 4 * groups * rows * points <= PART else _turned(node, kernel)
+    if in_products and turned is not None and column_bytes(node, turned) <= MOST_COLUMNS:
+        unfolded(node, turned, _turned_weights(node, groups, depth, each, kernel), groups)
+        return
+    unfolded_bytes = 4 * images * groups * rows * points
+    if unfolded_bytes > MOST_COLUMNS or not in_products:
         _summed(node, None)
         return
     weights, x = widened(node, node.input(1)), widened(node, node.input(0))
-    for first, some in parts(node, column_bytes):
+    for first, some in parts(node, unfolded_bytes):
         columns = node.temporary(DType.F32, (some, groups, rows, points))
         a = View(weights.buffer, DType.F32, (some, groups, rows, depth), (0, depth * rows, 1, rows))
         b = View.dense(x.buffer, DType.F32, (some, groups, depth, points))
         node.product(a, b, columns, b_start=first * channels * points)
         _summed(node, columns, first)
+
+
+def _turned(node: Defined, kernel: Sequence[int]) -> Windows | None:
+    """The windows of the convolution that a node with steps of one is; None for others."""
+    ones = (1,) * len(kernel)
+    if node.integers("strides", ones) != ones:
+        return None
+    dilations = node.integers("dilations", ones)
+    before = tuple(
+        (k - 1) * step - cut for k, step, cut in zip(kernel, dilations, _before(node), strict=True)
+    )  # fmt: skip
+    return Windows(node.shape(0)[2:], node.output_shape(0)[2:], tuple(kernel), ones, dilations, before, ones)
+
+
+def _turned_weights(node: Defined, groups: int, depth: int, each: int, kernel: Sequence[int]) -> View:
+    """[groups depth, each, kernel] as [groups each, depth, kernel], each window from its last place to its first."""
+    weights, places = widened(node, node.input(1)), prod(kernel)
+    made = node.temporary(DType.F32, (groups * each, depth, *kernel))
+    with node.stage() as w:
+        x, y = w.reads(weights), w.writes(made)
+        with w.shared(groups * each, depth) as (channel, one), w.loop(places) as at:
+            own = quotient(channel, each) * depth + one
+            start = (own * each + remainder(channel, each) + 1) * places
+            y.put((channel * depth + one) * places + at, x.at(start - 1 - at))
+    return made
 
 
 def _summed(node: Defined, columns: View | None, first: int = 0) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -48,6 +48,11 @@ class Windows:
         """Whether windows are the pixels themselves."""
         ones = (1,) * len(self.size)
         return self.kernel == ones and self.strides == ones and self.size == self.count and not any(self.before)
+
+    def band(self, first: int, rows: int) -> Windows:
+        """So many rows of windows from the `first` one on."""
+        before = (self.before[0] - first * self.strides[0], *self.before[1:])
+        return replace(self, count=(rows, *self.count[1:]), before=before)
 
     def first(self, axis: int, at: Expression) -> Expression:
         """The pixel at which a window begins; may lie before the image."""

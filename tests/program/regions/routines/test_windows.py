@@ -83,14 +83,43 @@ def test_convolutions_of_other_types_and_of_four_dims() -> None:
 @pytest.mark.parametrize(("operator", "groups"), [("Conv", 1), ("Conv", 2), ("ConvTranspose", 2)])
 def test_a_large_batch_is_convolved_in_parts(operator: str, groups: int) -> None:
     """Parts of 2, 2 and 1 images: columns of one take the memory of those before, and equal parts are one kernel."""
-    inputs = [array(5, 16, 32, 32), array(16, 16 // groups, 3, 3), array(16)]
-    attributes = {"group": groups, "pads": [1, 1, 1, 1]}
+    inputs = [array(5, 16, 24, 24), array(16, 16 // groups, 3, 3), array(16)]
+    attributes = {"group": groups, "pads": [1, 1, 1, 1], "strides": [1, 1] if operator == "Conv" else [2, 2]}
     (wanted,) = same(operator, inputs, tolerance=1e-4, **attributes)
     proto = model(operator, inputs, [wanted], (), 20, attributes)
     lowered = lower(ir.from_proto(proto), host())
     columns = [one.size for one in lowered.temporaries]
-    assert columns == [4 * images * 16 * 9 * 32 * 32 for images in (2, 2, 1)]
+    assert columns == [4 * images * 16 * 9 * 24 * 24 for images in (2, 2, 1)]
     assert len(lowered.regions) == 6 and len({region.kernel.name for region in lowered.regions}) == 4
+
+
+def test_with_steps_of_one_a_transposed_convolution_is_a_convolution_of_turned_windows() -> None:
+    """What it unfolds are the few channels that it reads, not the many that it writes; nothing is added up behind."""
+    inputs = [array(1, 4, 40, 40), array(4, 64, 3, 3), array(64)]
+    attributes: dict[str, Any] = {"pads": [1, 0, 2, 1]}
+    (wanted,) = same("ConvTranspose", inputs, tolerance=1e-4, **attributes)
+    lowered = lower(ir.from_proto(model("ConvTranspose", inputs, [wanted], (), 20, attributes)), host())
+    assert [one.size for one in lowered.temporaries] == [4 * 64 * 4 * 9, 4 * 4 * 9 * 39 * 41]
+
+
+def test_large_images_are_convolved_in_bands_of_columns_as_large_as_operand_and_result() -> None:
+    inputs = [array(1, 8, 90, 90), array(8, 8, 5, 5)]
+    (wanted,) = same("Conv", inputs, tolerance=1e-4, pads=[2, 2, 2, 2])
+    lowered = lower(ir.from_proto(model("Conv", inputs, [wanted], (), 20, {"pads": [2, 2, 2, 2]})), host())
+    assert [one.size // (4 * 8 * 25 * 90) for one in lowered.temporaries] == [7] * 12 + [6], "rows of windows"
+
+
+@pytest.mark.parametrize(("images", "groups", "pads"), [(1, 1, [1, 1, 1, 1]), (2, 2, [3, 0, 2, 1])])
+def test_deep_images_are_convolved_in_bands(images: int, groups: int, pads: list[int]) -> None:
+    """As in the gradient to weights: a part has one image, and a band some rows of windows."""
+    inputs = [array(images, 32 * groups, 34, 34), array(16 * groups, 32, 29, 29), array(16 * groups)]
+    attributes = {"group": groups, "pads": pads}
+    (wanted,) = same("Conv", inputs, tolerance=1e-3, **attributes)
+    rows, columns = wanted.shape[2:]
+    lowered = lower(ir.from_proto(model("Conv", inputs, [wanted], (), 20, attributes)), host())
+    each = -(-rows // 4)
+    bands = [min(each, rows - first) for first in range(0, rows, each)] * images
+    assert [one.size for one in lowered.temporaries] == [4 * 32 * groups * 29 * 29 * columns * one for one in bands]
 
 
 @given(st.data(), st.integers(1, 3), st.sampled_from([1, 2]), st.integers(1, 3), st.booleans())
