@@ -254,9 +254,7 @@ class RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
             f.store(kept, f.at(new, here.state))
             y_row = f.add(f.mul(f.add(f.mul(writes, len(layer.directions)), number), layer.batch), at)
             self._put(f, after, f.at(f.parameter("y"), f.add(f.mul(y_row, hidden), unit_at)), valid)
-            if layer.cell == "lstm":
-                cell = f.load(self.vector, f.at(scratch, f.add(here.state, self.cell_at)))
-                self._cell_stored(f, at, unit_at, cell, valid)
+            self._cell_stored(f, at, unit_at, here.state, valid)
 
         def one_row(row: Value, _: tuple[Value, ...]) -> None:
             at = f.add(f.parameter("row"), row)
@@ -284,8 +282,8 @@ class RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
         else:
             f.masked_store(value, address, valid)
 
-    def _cell_stored(self, f: Function, at: Value, unit: Value, value: Value, valid: Value | None) -> None:
-        """The new cell state of some units; it stays in scratch until the last step."""
+    def _cell_stored(self, f: Function, at: Value, unit: Value, state: Value, valid: Value | None) -> None:
+        """Store an LSTM's new cell state of some units; here it stays in scratch until the last step."""
 
     def _when(self, f: Function, direction: str, at: Value, time: Value) -> tuple[Value, Value | None, Value]:
         """The step that a sequence reads now, whether it still runs (None: always), and the step of y it writes."""

@@ -150,6 +150,8 @@ class _StepBuilder(RecurrentBuilder):
         """Where the gates of a sequence begin; those of other directions lie between the rows."""
         return f.mul(at, self.step.apart)
 
-    def _cell_stored(self, f: Function, at: Value, unit: Value, value: Value, valid: Value | None) -> None:
+    def _cell_stored(self, f: Function, at: Value, unit: Value, state: Value, valid: Value | None) -> None:
         """An LSTM's cell state goes where the next step reads it."""
-        self._put(f, value, f.at(f.parameter("y_c"), f.add(f.mul(at, self.problem.hidden), unit)), valid)
+        if self.problem.cell == "lstm":
+            value = f.load(self.vector, f.at(f.parameter("scratch"), f.add(state, self.cell_at)))
+            self._put(f, value, f.at(f.parameter("y_c"), f.add(f.mul(at, self.problem.hidden), unit)), valid)
