@@ -356,7 +356,7 @@ def _run(
             break
         if not whole[first]:
             pieces, last = min(blocks[first], PIECES * workers), 0.0
-            take = float(shared[first] / pieces)
+            take = float(shared[first] / max(pieces, 1))
             for _ in range(pieces):
                 worker = 0
                 for other in range(1, workers):
