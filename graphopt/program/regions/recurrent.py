@@ -25,7 +25,6 @@ from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
 from kernels.templates.recurrent.step import RecurrentStep
-from kernels.templates.template import SOME
 from kernels.tensor.expression import Buffer, Expression
 
 if TYPE_CHECKING:
@@ -87,16 +86,17 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
 
 
 def _shared(layer: Recurrent, scope: Scope) -> bool:
-    """Whether several workers share the hidden units of each step: where a layer has few tiles of the batch.
+    """Whether several workers share the hidden units of each step: where a layer is one tile of one direction.
 
-    They meet after each step, so a step has to be long; and one of two products makes them meet twice.
+    They meet after each step, so a step has to be long, and one of two products makes them meet twice. Two directions
+    or tiles are shared without meeting.
     """
     if is_free(layer.steps) or is_free(layer.batch) or not 2 <= layer.steps <= MOST_STEPS:
         return False
     phases = RecurrentStep.phases(layer)
     flops = 2 * layer.batch * layer.gates * layer.hidden * layer.hidden
     tiles = len(layer.directions) * -(-layer.batch // RECURRENT.candidates(layer, scope.target)[0].rows)
-    return len(phases) == 1 and flops >= LONG_STEP and tiles < SOME
+    return len(phases) == 1 and flops >= LONG_STEP and tiles == 1
 
 
 def _whole(

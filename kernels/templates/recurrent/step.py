@@ -130,13 +130,18 @@ class _StepBuilder(RecurrentBuilder):
             self._padding_to_zero(f, rows)
             self._copy_rows(f, rows, state, hidden, scratch, self.padded)
             state = scratch
-        if layer.cell == "lstm":
-            cell = f.at(scratch, self.cell_at)
+        cell = f.at(scratch, self.cell_at)
+        if layer.cell == "lstm" and not self.in_place:
             self._copy_rows(f, rows, f.at(f.parameter("c"), start), hidden, cell, self.padded)
         new = f.at(scratch, self.state_at[1])
 
         def units(group: Group, vector: Value) -> None:
             unit = f.mul(vector, self.lanes)
+            if layer.cell == "lstm" and self.in_place:
+                for row_number in range(rows):
+                    for column in range(group.size):
+                        at = f.add(unit, row_number * hidden + column * self.lanes)
+                        f.store(f.load(self.vector, f.at(f.parameter("c"), f.add(start, at))), f.at(cell, at))
             r = f.at(f.parameter("r"), f.mul(unit, layer.gates * hidden), memory_type(layer.r_dtype))
             self._products(f, rows, group, self.step.gates, state, r)
             self._cells(f, rows, 0, "forward", group, unit, f.integer(0), state, new, self.step.phase)
