@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kernels.llvm.function import Function, Value
 from kernels.templates.convolution.toom_cook import Fractions
 
-Matrix = tuple[tuple[float, ...], ...]
+Factors = tuple[tuple[float, ...], ...]
 Vectors = Sequence[Value | None]  # None: zero
 
 
@@ -56,7 +56,7 @@ def _sum(f: Function, left: Value | None, right: Value | None, sign: int = 1) ->
 
 
 @functools.cache
-def _row_pairs(matrix: Matrix) -> list[tuple[int, int]]:
+def _row_pairs(matrix: Factors) -> list[tuple[int, int]]:
     """Pairs of rows that are equal in the even places and opposite in the odd ones, or the other way round."""
     found: list[tuple[int, int]] = []
     used: set[int] = set()
@@ -75,7 +75,7 @@ def _row_pairs(matrix: Matrix) -> list[tuple[int, int]]:
     return found
 
 
-def _with_row_pairs(f: Function, matrix: Matrix, vectors: Vectors, pairs: list[tuple[int, int]]) -> list[Value | None]:
+def _with_row_pairs(f: Function, matrix: Factors, vectors: Vectors, pairs: list[tuple[int, int]]) -> list[Value | None]:
     """row = even + odd, its partner even - odd or odd - even."""
     found: list[Value | None] = [None] * len(matrix)
     paired = {number for pair in pairs for number in pair}
@@ -92,7 +92,7 @@ def _with_row_pairs(f: Function, matrix: Matrix, vectors: Vectors, pairs: list[t
 
 
 def _with_column_pairs(
-    f: Function, matrix: Matrix, vectors: Vectors, pairs: list[tuple[int, int]]
+    f: Function, matrix: Factors, vectors: Vectors, pairs: list[tuple[int, int]]
 ) -> list[Value | None]:
     """Two vectors whose factors are equal in some rows and opposite in the others enter as their sum and difference."""
     sums = {first: _sum(f, vectors[first], vectors[second]) for first, second in pairs}
