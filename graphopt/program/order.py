@@ -46,6 +46,9 @@ def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> 
     """
     if live_peak(problem_of(lowered)) <= budget:
         return lowered
+    placed = in_place(lowered)
+    if live_peak(problem_of(placed)) <= budget:
+        return placed
     graph = region_graph(lowered, clock, places=True)
     better = _best(graph)
     graph = graph if better is None else graph.in_order(better)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.program.order import region_graph, side_by_side
+from graphopt.program.lifetimes import memory_problem
+from graphopt.program.order import region_graph, side_by_side, within_budget
 from graphopt.program.regions.lower import lower
 from kernels.target import host
+from memplan.bounds import live_peak
 from tests import support
 
 
@@ -75,3 +77,15 @@ def test_a_result_in_the_place_of_an_operand_is_offered_and_may_run_again() -> N
     assert {share.value for share in graph.shares} == set(added.outputs)
     # Over the term, or over the rows that the product has read.
     assert {share.of for share in graph.shares} == set(added.inputs) and all(share.overwrites for share in graph.shares)
+
+
+def test_a_smaller_result_in_the_place_of_an_operand_keeps_a_budget() -> None:
+    """Places are offered to the planner for results of one size; smaller ones may lie over operands all the same."""
+    text = """g (float[1,64] x) => (float[1,16] y) {
+        a = MatMul(x, m) b = Relu(a) c = MatMul(b, n) d = Relu(c) y = MatMul(d, o)
+    }"""
+    shapes = {"m": (64, 64), "n": (64, 48), "o": (48, 16)}
+    arrays = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    lowered = lower(ir.from_proto(support.model(text, 18, **arrays)), host())
+    assert live_peak(memory_problem(lowered)) == 256 + 192
+    assert live_peak(memory_problem(within_budget(lowered, 256))) == 256
