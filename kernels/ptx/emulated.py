@@ -31,6 +31,7 @@ class Ran:
     outputs: tuple[Array, ...]
     outcomes: tuple[Outcome, ...]
     moved: tuple[tuple[int, int], ...]
+    stamps: Array | None = None  # by item, where they were asked for
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -62,6 +63,7 @@ class EmulatedTasks:
         self._counters = memory.place("counters", np.zeros(max(1, len(program.order)), np.int32))
         self._seats = memory.place("seats", np.zeros(max(1, program.workers), np.int32))
         self._claimed = memory.place("claimed", np.zeros(1, np.int32))
+        self._stamps = memory.reserve("stamps", 32 * max(1, program.items))
         self._errors = memory.place("errors", np.zeros(2, np.int32))
         self._epoch, self._base = 0, 0
 
@@ -70,9 +72,11 @@ class EmulatedTasks:
 
     def run(
         self, feeds: Sequence[Array], adversary: Adversary | None = None, *, blocks: int = 4, resident: int = 0,
-        way: RunWay = "ticketed",
+        way: RunWay = "ticketed", stamped: bool = False,
     ) -> Ran:  # fmt: skip
         """One call: `blocks` that claim their items, the workers of a pinned program, or a launch for each run.
+
+        Where it is `stamped`, blocks leave four words for each item (see `kernels.ptx.program`).
 
         So many blocks are `resident` at once; 0: all of them, and of launches as many as `blocks`.
         """
@@ -88,9 +92,9 @@ class EmulatedTasks:
             case "launches":
                 launches = self._alone(resident or blocks)
             case "pinned":
-                launches = [self._pinned(resident)]
+                launches = [self._pinned(resident, self._stamps if stamped else 0)]
             case "ticketed":
-                launches = [self._ticketed(blocks, resident)]
+                launches = [self._ticketed(blocks, resident, self._stamps if stamped else 0)]
         for launch in launches:
             outcomes.append(self._machine.run(launch, adversary or Adversary()))
             reads, writes = zip(*(memory.touches(one.address, one.size) for one in self._tensors), strict=True)
@@ -101,23 +105,24 @@ class EmulatedTasks:
             memory.read(placed, one.dtype)[: prod(one.shape)].reshape(one.shape)
             for placed, one in zip(self._outputs, self._program.outputs, strict=True)
         )
-        return Ran(outputs, tuple(outcomes), tuple(moved))
+        stamps = memory.read(self._stamps, np.int64).reshape(-1, 4) if stamped else None
+        return Ran(outputs, tuple(outcomes), tuple(moved), stamps)
 
-    def _pinned(self, resident: int) -> Launch:
+    def _pinned(self, resident: int, stamps: Placed | int) -> Launch:
         self._epoch += 1
         words, workers = self._words, self._program.workers
         arguments = (
             words["lists"], words["pinned"], words["waits"], self._pointers, self._counters, self._seats, self._errors,
-            self._epoch, 0,
+            self._epoch, stamps,
         )  # fmt: skip
         return self._launch("pinned", workers, arguments, resident or workers)
 
-    def _ticketed(self, blocks: int, resident: int) -> Launch:
+    def _ticketed(self, blocks: int, resident: int, stamps: Placed | int) -> Launch:
         self._epoch += 1
         words, items = self._words, self._program.items
         arguments = (
             words["items"], items, words["waits"], self._pointers, self._counters, self._claimed, self._base,
-            self._errors, self._epoch, 0,
+            self._errors, self._epoch, stamps,
         )  # fmt: skip
         self._base += items + blocks
         return self._launch("ticketed", blocks, arguments, resident or blocks)

@@ -64,35 +64,28 @@ def test_a_mistyped_command_gets_a_suggestion(shell: Shell) -> None:
     assert answer.error.startswith("There is no command 'optimise': the nearest name is 'optimize'; ")
 
 
-def test_help_lists_each_command_without_importing_any() -> None:
-    code = (
-        "import sys; from graphopt.cli import run_line; run_line(['--help']);"
-        "heavy = {'onnx', 'onnx_ir', 'onnxruntime', 'numpy', 'llvmlite', 'numba', 'sympy', 'networkx', 'pulp'};"
-        "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+def output_of(code: str, *heavy: str) -> str:
+    """What code prints in a process of its own, which must have loaded none of these modules then."""
+    checked = f"import sys; {code}; found = {set(heavy)} & set(sys.modules); sys.exit(str(found) if found else 0)"
+    done = subprocess.run([sys.executable, "-c", checked], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+    return done.stdout
+
+
+def test_help_lists_each_command_without_importing_any() -> None:
+    heavy = ("onnx", "onnx_ir", "onnxruntime", "numpy", "llvmlite", "numba", "sympy", "networkx", "pulp")
+    shown = output_of("from graphopt.cli import run_line; run_line(['--help'])", *heavy)
+    assert all(f"\n  {name} " in shown for name in COMMANDS)
 
 
 def test_optimize_imports_no_planner_compiler_or_page() -> None:
-    code = (
-        "import sys; import graphopt.cli.optimize;"
-        "heavy = {'llvmlite', 'numba', 'networkx', 'pulp', 'highspy', 'jinja2', 'plotly'};"
-        "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    heavy = ("llvmlite", "numba", "networkx", "pulp", "highspy", "jinja2", "plotly")
+    assert output_of("import graphopt.cli.optimize", *heavy) == ""
 
 
 def test_compile_imports_nothing_of_gpus() -> None:
-    code = (
-        "import sys; import graphopt.cli.compile, graphopt.flows.compile;"
-        "heavy = {'numba', 'networkx', 'pulp', 'jinja2', 'kernels.ptx', 'graphopt.program.gpu'};"
-        "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    heavy = ("numba", "networkx", "pulp", "jinja2", "kernels.ptx", "graphopt.program.gpu")
+    assert output_of("import graphopt.cli.compile, graphopt.flows.compile", *heavy) == ""
 
 
 def test_a_model_through_pipes(shell: Shell) -> None:

@@ -27,10 +27,9 @@ __all__ = ["CudaError", "Device", "Program", "Timer"]
 _MULTIPROCESSORS, _MAJOR, _MINOR, _SHARED_MEMORY = 16, 75, 76, 97  # CUdevice_attribute
 _DYNAMIC_SHARED = 8  # CUfunction_attribute: the most bytes of dynamic shared memory
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 5, 6  # CUjit_option
-_COOPERATIVE_TOO_LARGE = 720  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+COOPERATIVE_TOO_LARGE = 720  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
 _CAPTURE_THREAD_LOCAL = 1  # CUstreamCaptureMode
 _CHOOSING = 7  # runs by each way, of which the median counts
-COOPERATIVE_TOO_LARGE = _COOPERATIVE_TOO_LARGE
 
 Array = npt.NDArray[Any]
 
@@ -314,12 +313,9 @@ class Program:
     def pinned(self, stream: int, stamps: int = 0) -> None:
         """Start a run whose blocks have lists of their own; at `stamps` it leaves 32 bytes for each item."""
         self._epoch += 1
-        words = self._words
-        arguments = (
-            ctypes.c_uint64(words["lists"]), ctypes.c_uint64(words["pinned"]), ctypes.c_uint64(words["waits"]),
-            ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters), ctypes.c_uint64(self._seats),
-            ctypes.c_uint64(self._errors), ctypes.c_uint32(self._epoch & 0xFFFFFFFF), ctypes.c_uint64(stamps),
-        )  # fmt: skip
+        lists, items, waits = (self._words[name] for name in ("lists", "pinned", "waits"))
+        before = _addresses(lists, items, waits, self._pointers, self._counters, self._seats, self._errors)
+        arguments = (*before, _word(self._epoch), *_addresses(stamps))
         self.device.launch(
             self._pinned, self._workers, self._threads, arguments, shared=self._shared, stream=stream, cooperative=True
         )
@@ -327,13 +323,10 @@ class Program:
     def ticketed(self, stream: int, stamps: int = 0) -> None:
         """Start a run whose blocks claim items; at `stamps` it leaves 32 bytes for each item."""
         self._epoch += 1
-        words = self._words
-        arguments = (
-            ctypes.c_uint64(words["items"]), ctypes.c_uint32(self._count), ctypes.c_uint64(words["waits"]),
-            ctypes.c_uint64(self._pointers), ctypes.c_uint64(self._counters), ctypes.c_uint64(self._claimed),
-            ctypes.c_uint32(self._base & 0xFFFFFFFF), ctypes.c_uint64(self._errors),
-            ctypes.c_uint32(self._epoch & 0xFFFFFFFF), ctypes.c_uint64(stamps),
-        )  # fmt: skip
+        (items, waits), count = _addresses(self._words["items"], self._words["waits"]), _word(self._count)
+        tables = _addresses(self._pointers, self._counters, self._claimed)
+        errors, place = _addresses(self._errors, stamps)
+        arguments = (items, count, waits, *tables, _word(self._base), errors, _word(self._epoch), place)
         self._base += self._count + self.blocks
         self.device.launch(self._ticketed, self.blocks, self._threads, arguments, shared=self._shared, stream=stream)
 
@@ -391,6 +384,14 @@ class Program:
 
 def _bytes(one: Mapping[str, Any]) -> int:
     return int(np.dtype(one["dtype"]).itemsize * np.prod(one["shape"], dtype=np.int64))
+
+
+def _addresses(*places: int) -> tuple[Any, ...]:
+    return tuple(map(ctypes.c_uint64, places))
+
+
+def _word(number: int) -> Any:
+    return ctypes.c_uint32(number & 0xFFFFFFFF)
 
 
 def _address(given: Any) -> int:

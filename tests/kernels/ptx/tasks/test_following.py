@@ -47,3 +47,14 @@ def test_a_module_holds_all_tasks() -> None:
     text = program_module(kernels, SM_90)
     assert all(f"@launch_{one.name}(" in text for one in kernels)
     assert len(TASKS) >= 10
+
+
+@pytest.mark.parametrize("way", ["ticketed", "pinned"])
+def test_blocks_leave_stamps_where_they_are_asked(following: Following, way: Any) -> None:
+    """Of each item: waiting begins, work begins, work has ended."""
+    ran = following.emulated().run([], Adversary("random", 3), blocks=3, way=way, stamped=True)
+    assert not ran.faults, ran.faults[:3]
+    assert ran.stamps is not None and len(ran.stamps) > 10
+    waiting, begun, ended, multiprocessor = ran.stamps.T
+    assert (waiting <= begun).all() and (begun < ended).all() and (multiprocessor >= 0).all()
+    assert following.emulated().run([], Adversary("random", 3), blocks=3, way=way).stamps is None
