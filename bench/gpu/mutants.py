@@ -135,7 +135,7 @@ def of_model(name: str, proto: ModelProto) -> Subject:
     target, draw = cuda("sm_90"), np.random.default_rng(0)
     linked = link_tasks(lower(ir.from_proto(proto), target), name)
     feeds = [draw.standard_normal(one.shape).astype(np.float32) for one in linked.listing.inputs]
-    description = TaskDescription.of(linked.listing, target, worker_count=dict(WAYS)["pinned"])
+    description = TaskDescription.of(linked.listing, target, dict(WAYS)["pinned"])
 
     def attempts(text: str) -> Iterator[Attempt]:
         program = EmulatedTasks(text, description, linked.weights, MOST)

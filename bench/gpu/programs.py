@@ -6,8 +6,8 @@ Microseconds are of the device, by its events: medians of rounds in which all wa
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -162,33 +162,42 @@ def regions_of(program: Program, rounds: int = ROUNDS) -> list[tuple[int, float]
     return sorted(found, key=lambda one: -one[1])
 
 
-def main(names: list[str]) -> bool:
-    """Print a line for each model; whether all ran and gave what ONNX Runtime gives."""
-    device, right = Device(), True
-    print(f"{device.name}: {device.multiprocessors} multiprocessors, capability {device.capability}", flush=True)
+def started(pool: Executor, names: Sequence[str], device: Device) -> Mapping[str, Future[Built]]:
+    """Begin to compile models for a device in other processes."""
     processor = f"sm_{device.capability[0]}{device.capability[1]}"
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a process that has a GPU does not fork
-        models_built = [(name, pool.submit(built, name, processor)) for name in names]
-        for name, model in models_built:
-            try:
-                one, known = line_of(model.result(), device), model.result()
-            except Exception as error:  # the others are measured all the same, and the command fails
-                print(f"{name}: FAILED: {type(error).__name__}: {error}", flush=True)
-                right = False
-                continue
-            right &= one.difference <= TOLERANCE
-            times = ", ".join(f"{way} {np.median(some):.1f}" for way, some in one.times.items())
-            best = min(
-                (way for way in one.times if way != "launches"), key=lambda way: float(np.median(one.times[way]))
-            )
-            low, middle, high = ratio_interval(one.times["launches"], one.times[best])
-            print(
-                f"{name}: {len(known.regions)} regions, {one.items} items, difference {one.difference:.1e}; "
-                f"us: {times}; estimate {known.estimate:.0f}; launches / {best} {middle:.2f} ({low:.2f} to {high:.2f})"
-                f"{'' if one.difference <= TOLERANCE else '; NOT EQUAL'}",
-                *one.slowest, sep="\n    ", flush=True,
-            )  # fmt: skip
+    return {name: pool.submit(built, name, processor) for name in names}
+
+
+def compared(building: Mapping[str, Future[Built]], device: Device) -> bool:
+    """Print a line for each model; whether all ran and gave what ONNX Runtime gives."""
+    right = True
+    for name, model in building.items():
+        try:
+            known = model.result()
+            one = line_of(known, device)
+        except Exception as error:  # the others are measured all the same, and the command fails
+            print(f"{name}: FAILED: {type(error).__name__}: {error}", flush=True)
+            right = False
+            continue
+        right &= one.difference <= TOLERANCE
+        times = ", ".join(f"{way} {np.median(some):.1f}" for way, some in one.times.items())
+        best = min((way for way in one.times if way != "launches"), key=lambda way: float(np.median(one.times[way])))
+        low, middle, high = ratio_interval(one.times["launches"], one.times[best])
+        print(
+            f"{name}: {len(known.regions)} regions, {one.items} items, difference {one.difference:.1e}; "
+            f"us: {times}; estimate {known.estimate:.0f}; launches / {best} {middle:.2f} ({low:.2f} to {high:.2f})"
+            f"{'' if one.difference <= TOLERANCE else '; NOT EQUAL'}",
+            *one.slowest, sep="\n    ", flush=True,
+        )  # fmt: skip
     return right
+
+
+def main(names: Sequence[str]) -> bool:
+    """Compile models, and compare them."""
+    device = Device()
+    print(f"{device.name}: {device.multiprocessors} multiprocessors, capability {device.capability}", flush=True)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a process that has a GPU does not fork
+        return compared(started(pool, names, device), device)
 
 
 if __name__ == "__main__":

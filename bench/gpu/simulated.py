@@ -23,7 +23,7 @@ from kernels.ptx.tasks.table import block_time, nanoseconds
 from kernels.ptx.tasks.threads import RESIDENT
 from kernels.target import cuda
 from models import randwire
-from scheduler.pinning import pinned_workers
+from scheduler.pinning import pinned
 
 ISSUE = 24
 LAUNCH_NS = 1300.0  # between two kernels of a CUDA graph: assumed; with a small kernel 2,100 were measured on an H200
@@ -53,7 +53,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         needs, order = dict(listing.ticketed.waits), [run for run, _ in listing.ticketed.waits]
         apart = sum(times) + LAUNCH_NS * len(runs)
         found = {
-            wait: pinned_workers(blocks, each, needs, order, target.workers, resident, wait)[1]
+            wait: pinned(blocks, each, needs, order, target.workers, resident, wait).end
             for wait in (ASKED_NS, MEASURED_NS)
         }
         gains[name] = apart / found[ASKED_NS]

@@ -121,7 +121,7 @@ def prepared(proto: onnx.ModelProto, target: Target) -> Prepared:
     for one in lowered.inputs:
         numbers = draw.standard_normal(one.shape) if one.dtype.is_float else draw.integers(0, 2, one.shape)
         feeds[one.name] = numbers.astype(one.dtype.numpy)
-    description = TaskDescription.of(linked.listing, target, (), WORKERS, linked.bytes_of)
+    description = TaskDescription.of(linked.listing, target, WORKERS, linked.bytes_of)
     return Prepared(original, lowered, description, EmulatedTasks(made.text, description, linked.weights), feeds)
 
 

@@ -76,4 +76,4 @@ def _workers_of(compiled: Compiled) -> int:
     """Blocks of a GPU that the programs are pinned to."""
     if not compiled.target.is_gpu:
         return 0
-    return sum(one.worker_count for one in compiled.programs if isinstance(one, gpu.LinkedTasks))
+    return sum(len(one.lists) for one in compiled.programs if isinstance(one, gpu.LinkedTasks))

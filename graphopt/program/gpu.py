@@ -26,7 +26,7 @@ from scheduler import program as programs
 from scheduler import tasks
 from scheduler.chains import Chain
 from scheduler.device import Device
-from scheduler.pinning import Workers, pinned_workers
+from scheduler.pinning import Lists, Pinning, pinned
 from scheduler.verify.program import verify
 
 SLACK = 16  # claims for which a dead buffer's bytes are left alone: as many runs may be under way
@@ -38,10 +38,9 @@ _SPACES: Mapping[Role, Space] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkedTasks(Linked):
-    """A program of tasks, and the worker of each block by run where it is pinned."""
+    """A program of tasks, and by worker the blocks of each where it is pinned."""
 
-    workers: Sequence[Workers] = ()
-    worker_count: int = 0
+    lists: Lists = ()
     estimate_ns: float = 0.0  # of the pinned program, by estimated times
     bytes_of: Mapping[str, TouchedBytes] = field(default_factory=dict)  # by kernel
 
@@ -64,23 +63,16 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
         for region in lowered.regions
     ]
     kernels = {region.kernel.name: region.kernel for region in lowered.regions}
-    times = [nanoseconds(_problem(lowered, one.kernel.name), one.kernel, lowered.target) for one in lowered.regions]
-    chains = [Chain((run,)) for run in _in_order(apart(lowered, runs), kernels, times)]
+    placing = _Placing(lowered, kernels, [run.kernel for run in runs])
+    chains = [Chain((run,)) for run in placing.order(needs_of(apart(lowered, runs), kernels, range(len(runs))))]
     placed, size = packed(lowered, runs, chains, slack)
     steps = ticketed(placed, kernels, chains, size)
     listing = Listing(
         name, lowered.inputs, lowered.outputs, tuple(kernels.values()), tuple(runs), arena.plan.arena_size,
         weights.bytes.size, steps,
     )  # fmt: skip
-    blocks = [kernels[run.kernel].blocks for run in placed]
-    multiprocessors, resident = lowered.target.workers, resident_blocks(listing.kernels)
-    count = multiprocessors * resident
-    each = [block_time(_problem(lowered, run.kernel), kernels[run.kernel], lowered.target) for run in placed]
-    needs: dict[int, tuple[int, ...]] = dict(steps.waits)
-    order = [chain.runs[0] for chain in chains]
-    block_times = [(one.busy, one.waiting) for one in each]
-    workers, estimate = pinned_workers(blocks, block_times, needs, order, multiprocessors, resident, WAIT_NS)
-    _prove(listing, steps, blocks, workers, count, resident)
+    pinning = placing.pinned(dict(steps.waits))
+    _prove(listing, steps, placing.blocks, pinning.lists, placing.resident)
     return LinkedTasks(
         listing,
         weights.bytes,
@@ -88,18 +80,49 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
         arena.plan,
         weights.held,
         None,
-        workers,
-        count,
-        estimate,
+        pinning.lists,
+        pinning.end,
         {name: touched(_problem(lowered, name), kernel) for name, kernel in kernels.items()},
     )
 
 
-def _prove(
-    listing: Listing, steps: Ticketed, blocks: Sequence[int], workers: Sequence[Workers], count: int, resident: int
-) -> None:
+class _Placing:
+    """Places blocks of runs by estimated times."""
+
+    def __init__(self, lowered: Lowered, kernels: Mapping[str, Kernel], names: Sequence[str]) -> None:
+        """`names` of kernels, by run."""
+        target = lowered.target
+        runs = [(_problem(lowered, name), kernels[name]) for name in names]
+        self.blocks = [kernel.blocks for _, kernel in runs]
+        self.resident, self._multiprocessors = resident_blocks(list(kernels.values())), target.workers
+        self._whole = [nanoseconds(problem, kernel, target) for problem, kernel in runs]
+        each = [block_time(problem, kernel, target) for problem, kernel in runs]
+        self._times = [(one.busy, one.waiting) for one in each]
+
+    def order(self, needs: Mapping[int, Sequence[int]]) -> list[int]:
+        """The runs as they begin where nothing but data is waited for."""
+        urgent, found = self._urgent(needs), self.pinned(needs)
+        return sorted(urgent, key=found.begins.__getitem__)
+
+    def pinned(self, needs: Mapping[int, Sequence[int]]) -> Pinning:
+        """The blocks on all workers that are resident, those of the longest way to the end first."""
+        return pinned(
+            self.blocks, self._times, needs, self._urgent(needs), self._multiprocessors, self.resident, WAIT_NS
+        )
+
+    def _urgent(self, needs: Mapping[int, Sequence[int]]) -> list[int]:
+        """The runs by the longest way from each to the end (Hu, 1961), what needs others behind them."""
+        ways = [0.0] * len(self.blocks)
+        for run in reversed(list(needs)):
+            ways[run] += self._whole[run] + WAIT_NS
+            for one in needs[run]:
+                ways[one] = max(ways[one], ways[run])
+        return sorted(needs, key=lambda run: -ways[run])
+
+
+def _prove(listing: Listing, steps: Ticketed, blocks: Sequence[int], pinned_blocks: Lists, resident: int) -> None:
     """Let the scheduler's verifier decide of both forms."""
-    names = [f"run{run}" for run in range(len(blocks))]
+    names, count = [f"run{run}" for run in range(len(blocks))], len(pinned_blocks)
     device = Device(
         "GPU", count // resident, 2048, 64, resident, 65536, 233472, 232448, 1024, 128, compute_capability=(9, 0)
     )
@@ -116,26 +139,17 @@ def _prove(
     items = tuple(
         programs.Item(programs.Run(names[run], block), waits[run]) for run in before for block in range(blocks[run])
     )
-    lists: list[list[programs.Instruction]] = [[] for _ in range(count)]
-    for run in before:
-        for block, worker in enumerate(workers[run].tolist()):
-            lists[worker] += [*waits[run], programs.Run(names[run], block)]
+    lists: list[tuple[programs.Instruction, ...]] = []
+    for some in pinned_blocks:
+        steps_of = list[programs.Instruction]()
+        for run, block in some:
+            steps_of += [*waits[run], programs.Run(names[run], block)]
+        lists.append(tuple(steps_of))
     for launch in (
         programs.Ticketed(items, count, counters, THREADS),
-        programs.Pinned(tuple(map(tuple, lists)), counters, THREADS),
+        programs.Pinned(tuple(lists), counters, THREADS),
     ):
         verify(graph, programs.Program(graph.name, device.name, {names[run]: 0 for run in there}, (launch,)), device)
-
-
-def _in_order(runs: Sequence[Run], kernels: Mapping[str, Kernel], times: Sequence[float]) -> list[int]:
-    """The runs by the longest way from each to the end (Hu, 1961), what needs others behind them."""
-    needs = needs_of(runs, kernels, range(len(runs)))
-    ways = [0.0] * len(runs)
-    for run in reversed(range(len(runs))):
-        ways[run] += times[run] + WAIT_NS
-        for one in needs[run]:
-            ways[one] = max(ways[one], ways[run])
-    return sorted(range(len(runs)), key=lambda run: -ways[run])
 
 
 def _problem(lowered: Lowered, kernel: str) -> Hashable | None:

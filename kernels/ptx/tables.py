@@ -6,6 +6,7 @@ It is a bundle's program.json, and all that whoever runs the program has to know
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import prod
 
 import msgspec
@@ -20,7 +21,7 @@ from kernels.ptx.tasks.touched import TouchedBytes
 from kernels.target import Target
 
 Words = npt.NDArray[np.int32]
-Workers = npt.NDArray[np.int32]  # of the blocks of a run
+Lists = Sequence[Sequence[tuple[int, int]]]  # by worker its blocks in their order, each a run and a number
 
 
 class NoDescription(KernelsError):
@@ -78,12 +79,12 @@ class TaskDescription(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, listing: Listing, target: Target, workers: Sequence[Workers] = (), worker_count: int = 0,
+        cls, listing: Listing, target: Target, lists: Lists | int = 0,
         bytes_of: Mapping[str, TouchedBytes] | None = None,
     ) -> TaskDescription:  # fmt: skip
         """A listing for several workers: an item for each block of a run, in the order of the claims.
 
-        `workers` are those of pinned blocks, by run; none: by turns, on `worker_count` of them.
+        `lists` are the blocks of each worker where they are pinned; or so many workers, by turns.
         `bytes_of` says by kernel what its runs touch of each operand.
         """
         ticketed = listing.ticketed
@@ -106,14 +107,15 @@ class TaskDescription(msgspec.Struct, frozen=True):
             places_of = len(ticketed.runs[step.run].operands)
             items += [(step.run, block, task, first, begin, len(waits), places_of, 0) for block in range(blocks)]
             begin = len(waits)
-        given = list(workers) or by_turns([blocks for _, _, blocks in runs], max(1, worker_count))
-        lists, pinned = _by_worker(items, given, worker_count)
+        if isinstance(lists, int):
+            lists = by_turns(items, lists)
+        begins, pinned = _by_worker(items, lists)
         return cls(
             listing.name, target.cpu, _capability(target), THREADS,
             max((kernel.scratch_bytes for kernel in listing.kernels), default=0), ticketed.arena_bytes,
             tuple(map(_argument, listing.inputs)), tuple(map(_argument, listing.outputs)), tuple(numbers),
             tuple(run for run, _ in ticketed.waits),
-            TaskTables(_flat(items), _flat(waits), _flat(runs), tuple(lists), _flat(pinned)),
+            TaskTables(_flat(items), _flat(waits), _flat(runs), tuple(begins), _flat(pinned)),
             tuple((one.space, one.argument, one.offset) for one in places),
             tuple(_moved(listing.kernels[numbers[run.kernel]], run, bytes_of[run.kernel]) for run in ticketed.runs)
             if bytes_of is not None else (),
@@ -163,25 +165,22 @@ def _moved(kernel: Kernel, run: Run, touched: TouchedBytes) -> RunBytes:
     return RunBytes(sum(read.values()), written, touched.exact)
 
 
-def by_turns(blocks: Sequence[int], workers: int) -> list[Workers]:
-    """The worker of each block by run: one after the other."""
-    return [(np.arange(count, dtype=np.int32) + run) % workers for run, count in enumerate(blocks)]
+def by_turns(items: Sequence[tuple[int, ...]], workers: int) -> Lists:
+    """The blocks of each worker in the order of the items: those of a run one after the other."""
+    lists: list[list[tuple[int, int]]] = [[] for _ in range(workers)]
+    for run, block, *_ in items if workers else ():
+        lists[(run + block) % workers].append((run, block))
+    return lists
 
 
-def _by_worker(
-    items: Sequence[tuple[int, ...]], workers: Sequence[Workers], count: int
-) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Where each worker's items begin, and the items by worker, those of one in the order of the claims.
+def _by_worker(items: Sequence[tuple[int, ...]], lists: Lists) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Where each worker's items begin, and the items by worker.
 
     Each item has all waits of its run: what others of the run have waited for is no word to a worker.
     """
-    lists: list[list[tuple[int, ...]]] = [[] for _ in range(count)]
-    for item in items if count else ():
-        lists[int(workers[item[0]][item[1]])].append(item)
-    begins = [0]
-    for some in lists:
-        begins.append(begins[-1] + len(some))
-    return begins if count else [], [item for some in lists for item in some]
+    by_block = {item[:2]: item for item in items}
+    begins = [0, *accumulate(map(len, lists))]
+    return begins if lists else [], [by_block[one] for some in lists for one in some]
 
 
 def _argument(one: Argument) -> TaskArgument:

@@ -2,58 +2,69 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.device import Device
-from scheduler.pinning import pinned_workers
-from scheduler.program import Counter, Instruction, Pinned, Program, Run, Wait
+from scheduler.pinning import Pinning, pinned
+from scheduler.program import Counter, Pinned, Program, Run, Wait
 from scheduler.tasks import Kernel, Need, Region, TaskGraph
 from scheduler.verify.program import verify
 
 
 def test_two_blocks_lie_on_two_multiprocessors() -> None:
-    (workers,), end = pinned_workers([4], [(10.0, 0.0)], {0: ()}, [0], 4, 2, 1.0)
-    assert sorted(workers.tolist()) == [0, 1, 2, 3]
-    assert end == 10.0
+    found = pinned([4], [(10.0, 0.0)], {0: ()}, [0], 4, 2, 1.0)
+    assert [len(some) for some in found.lists] == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert found.end == 10.0
 
 
 def test_a_run_beside_another_takes_multiprocessors_with_less_to_do() -> None:
-    (first, second), end = pinned_workers([2, 2], [(10.0, 0.0), (10.0, 0.0)], {0: (), 1: ()}, [0, 1], 4, 2, 1.0)
-    assert {one % 4 for one in first.tolist()} & {one % 4 for one in second.tolist()} == set()
-    assert end == 10.0
+    found = pinned([2, 2], [(10.0, 0.0), (10.0, 0.0)], {0: (), 1: ()}, [0, 1], 4, 2, 1.0)
+    assert places(found, 0, 4) & places(found, 1, 4) == set()
+    assert found.end == 10.0
 
 
 def test_more_blocks_than_workers_go_round() -> None:
-    (workers,), end = pinned_workers([5], [(10.0, 0.0)], {0: ()}, [0], 2, 1, 1.0)
-    assert np.bincount(workers).tolist() == [3, 2]
-    assert end == 30.0
+    found = pinned([5], [(10.0, 0.0)], {0: ()}, [0], 2, 1, 1.0)
+    assert [len(some) for some in found.lists] == [3, 2]
+    assert found.end == 30.0
 
 
 def test_blocks_of_one_multiprocessor_work_while_others_wait() -> None:
-    _, end = pinned_workers([2], [(6.0, 4.0)], {0: ()}, [0], 1, 2, 1.0)
-    assert end == 12.0  # twice the work; one waits beside the other's
-    _, end = pinned_workers([2], [(2.0, 8.0)], {0: ()}, [0], 1, 2, 1.0)
-    assert end == 10.0
+    # Twice the work; one waits beside the other's.
+    assert pinned([2], [(6.0, 4.0)], {0: ()}, [0], 1, 2, 1.0).end == 12.0
+    assert pinned([2], [(2.0, 8.0)], {0: ()}, [0], 1, 2, 1.0).end == 10.0
 
 
 def test_a_block_goes_where_it_ends_first() -> None:
-    (first, second), _ = pinned_workers([1, 2], [(9.0, 1.0), (4.0, 0.0)], {0: (), 1: ()}, [0, 1], 2, 2, 1.0)
-    assert {one % 2 for one in first.tolist()} == {0}
-    assert [one % 2 for one in second.tolist()] == [1, 1]  # both on the other one: 8 there, 13 beside the first
+    found = pinned([1, 2], [(9.0, 1.0), (4.0, 0.0)], {0: (), 1: ()}, [0, 1], 2, 2, 1.0)
+    assert places(found, 0, 2) == {0}
+    assert places(found, 1, 2) == {1}  # both on the other one: 8 there, 13 beside the first
 
 
 def test_a_run_begins_when_what_it_needs_has_ended_and_was_waited_for() -> None:
-    _, end = pinned_workers([1, 1], [(10.0, 0.0), (3.0, 2.0)], {0: (), 1: (0,)}, [0, 1], 4, 2, 1.5)
-    assert end == 16.5
+    found = pinned([1, 1], [(10.0, 0.0), (3.0, 2.0)], {0: (), 1: (0,)}, [0, 1], 4, 2, 1.5)
+    assert found.begins == [0.0, 11.5] and found.end == 16.5
+
+
+def test_a_run_that_is_ready_goes_before_a_more_urgent_one_that_waits() -> None:
+    times = [(10.0, 0.0), (5.0, 0.0), (6.0, 0.0)]
+    found = pinned([1, 1, 2], times, {0: (), 1: (0,), 2: ()}, [0, 1, 2], 2, 1, 1.0)
+    assert found.lists == [[(0, 0), (1, 0)], [(2, 0), (2, 1)]]
+    assert found.ends == [10.0, 16.0, 12.0]
+    alone = pinned([1, 1, 2], times, {0: (), 1: (0,), 2: ()}, [0, 1, 2], 1, 1, 1.0)
+    assert alone.lists == [[(0, 0), (2, 0), (1, 0), (2, 1)]]  # one block while it waits, and no more
 
 
 def test_a_run_without_blocks_hands_on_what_it_waits_for() -> None:
-    found, end = pinned_workers(
-        [1, 0, 1], [(10.0, 0.0), (0.0, 0.0), (5.0, 0.0)], {0: (), 1: (0,), 2: (1,)}, [0, 1, 2], 2, 1, 1.0
-    )
-    assert found[1].size == 0 and end == 17.0
+    times = [(10.0, 0.0), (0.0, 0.0), (5.0, 0.0)]
+    found = pinned([1, 0, 1], times, {0: (), 1: (0,), 2: (1,)}, [0, 1, 2], 2, 1, 1.0)
+    assert found.ends == [10.0, 11.0, 17.0]
+
+
+def places(found: Pinning, run: int, multiprocessors: int) -> set[int]:
+    """The multiprocessors that have blocks of a run."""
+    return {number % multiprocessors for number, some in enumerate(found.lists) for one, _ in some if one == run}
 
 
 @st.composite
@@ -72,18 +83,17 @@ def test_the_verifier_proves_every_placement(
     graph: tuple[list[int], list[tuple[float, float]], dict[int, tuple[int, ...]]], multiprocessors: int, slots: int
 ) -> None:
     blocks, times, needs = graph
-    workers, end = pinned_workers(blocks, times, needs, range(len(blocks)), multiprocessors, slots, 0.5)
-    count = multiprocessors * slots
-    assert [one.size for one in workers] == blocks
+    found = pinned(blocks, times, needs, range(len(blocks)), multiprocessors, slots, 0.5)
+    end = found.end
+    there = sorted(one for some in found.lists for one in some)
+    assert there == [(run, block) for run, many in enumerate(blocks) for block in range(many)]
     work = sum(busy * many for (busy, _), many in zip(times, blocks, strict=True))
     assert end >= work / multiprocessors * (1 - 1e-12)
     assert end >= max(busy + waiting for busy, waiting in times)
     regions = tuple(Region(f"r{run}", (Kernel("k", many, (1.0,)),)) for run, many in enumerate(blocks))
     task_graph = TaskGraph("g", regions, tuple(Need(f"r{one}", f"r{run}") for run in needs for one in needs[run]))
-    lists: list[list[Instruction]] = [[] for _ in range(count)]
-    for run, some in enumerate(workers):
-        for block, worker in enumerate(some.tolist()):
-            lists[worker] += [*(Wait(one, blocks[one]) for one in needs[run]), Run(f"r{run}", block)]
+    waits = [[Wait(one, blocks[one]) for one in needs[run]] for run in range(len(blocks))]
+    lists = [[step for run, block in some for step in (*waits[run], Run(f"r{run}", block))] for some in found.lists]
     device = Device("d", multiprocessors, 2048, 64, slots, 65536, 233472, 232448, 1024, 128)
     counters = tuple(Counter(f"r{run}", 0, many) for run, many in enumerate(blocks))
     launch = Pinned(tuple(map(tuple, lists)), counters, 256)

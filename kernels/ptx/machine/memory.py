@@ -27,7 +27,7 @@ LOCAL_AT, LOCAL_SIZE, SHIFT, CHANGES, THREADS = s.LOCAL_AT, s.LOCAL_SIZE, s.SHIF
 CLOCK, OWN, NEVER, NOWHERE, UNFINISHED = s.CLOCK, s.OWN, s.NEVER, s.NOWHERE, s.UNFINISHED
 W_THREAD, W_TIME, W_PC, R_THREAD, R_TIME, R_PC = s.W_THREAD, s.W_TIME, s.W_PC, s.R_THREAD, s.R_TIME, s.R_PC
 LIST, FLAGS, CONSTANT = s.LIST, s.FLAGS, s.CONSTANT
-N_PARTS, N_LEAST, N_BYTES, HERE = s.N_PARTS, s.N_LEAST, s.N_BYTES, s.HERE
+N_PARTS, N_LEAST, N_BYTES, HERE, THERE = s.N_PARTS, s.N_LEAST, s.N_BYTES, s.HERE, s.THERE
 READ, WRITTEN = s.READ, s.WRITTEN
 _MINUS = n.MINUS
 _NONE = n.NONE
@@ -94,7 +94,8 @@ def counted(state: s.State, pc: int, places: Any, active: int, size: int, column
     It is added to the counts from a column on; granules of global memory are marked as touched.
 
     `places` are those in the machine's memory, -1 where none is. 64 bits go in half warps over the banks, 128 in
-    quarters; lanes that read the same word share it.
+    quarters; lanes that read the same word share it. An asynchronous copy of 16 bytes goes past the first cache by
+    whole lines of shared memory: a quarter whose 128 bytes lie in two of them reads the second cache twice.
     """
     counts = state.counts
     lanes = parts = least = distinct = 0
@@ -111,6 +112,8 @@ def counted(state: s.State, pc: int, places: Any, active: int, size: int, column
         step = 32 if size <= 4 else 16 if size == 8 else 8
         for first in range(0, 32, step):
             passes = _passes(places, active, first, step, max(size >> 2, 1), state.room)
+            if column == THERE and size == 16:
+                passes = max(passes, _lines(places, active, first, step, state.scalars[SHARED_AT]))
             parts += passes
             least += int(passes > 0)
     else:
@@ -151,6 +154,18 @@ def _passes(places: Any, active: int, first: int, step: int, span: int, room: An
                     room[bank, 32] = many + 1
                     most = max(most, many + 1)
     return most
+
+
+@inner
+def _lines(places: Any, active: int, first: int, step: int, begin: int) -> int:
+    """Lines of 128 bytes of shared memory that lanes write."""
+    lines, before = 0, -1
+    for lane in range(first, first + step):
+        if active >> lane & 1 and places[lane] >= 0:
+            line = (places[lane] - begin) >> 7
+            lines += int(line != before)
+            before = line
+    return lines
 
 
 @inner

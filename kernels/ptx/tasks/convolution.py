@@ -17,12 +17,12 @@ from kernels.kernel import Kernel
 from kernels.llvm.conversion import memory_type, widened
 from kernels.llvm.function import Value
 from kernels.ptx.tasks.leaves import ThreadElements, axes_of
-from kernels.ptx.tasks.pixels import PixelSource, WindowSource, checked_axes, table_bytes
+from kernels.ptx.tasks.pixels import PixelSource, WindowSource, checked_axes, fill_table, table_bytes
 from kernels.ptx.tasks.product import store_elements
 from kernels.ptx.tasks.threads import MOST_ELEMENTS, Block, NoTask, each_of, span, write_task
 from kernels.ptx.tasks.tile import TaskTile, TiledProduct, chosen
 from kernels.ptx.tasks.tile_source import StridedSource
-from kernels.ptx.tasks.tile_writer import write_tile
+from kernels.ptx.tasks.tile_writer import prepare_tile, write_tile
 from kernels.target import Target
 from kernels.templates.convolution.problem import OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import dense_groups
@@ -74,24 +74,33 @@ def convolution(problem: Convolution, target: Target, name: str, tile: TaskTile 
     tile = tile or chosen(tiled(problem), target, lambda one: table_bytes(problem, one.slice))
     counts = (problem.groups, -(-problem.width // tile.rows), -(-pixels // tile.columns))
 
+    def weights_of(block: Block, group: Value) -> StridedSource:
+        start = block.f.mul(group, depth * packing.room)
+        packed = block.at(block.pointers[WEIGHTS], start, memory_type(problem.weights_dtype))
+        return StridedSource(packed, 1, packing.room, packing.room, depth, problem.weights_dtype, vector)
+
+    def prepare(block: Block) -> None:
+        group, down, _ = block.split(block.number, counts)
+        fill_table(block, problem, group, tile.shared, tile.slice)
+        prepare_tile(block, tile, depth, weights_of(block, group), "left", block.f.mul(down, tile.rows))
+
     def body(block: Block) -> None:
         f = block.f
         group, down, over = block.split(block.number, counts)
-        kind = memory_type(problem.weights_dtype)
-        packed = block.at(block.pointers[WEIGHTS], f.mul(group, depth * packing.room), kind)
-        weights = StridedSource(packed, 1, packing.room, packing.room, depth, problem.weights_dtype, vector)
         images = PixelSource(problem, group, pixels, tile.shared)
+        block.barrier()
 
         def store(rows: Value, columns: Value, sums: Value) -> None:
             output = PixelOutput(block, problem, group)
             store_elements(block, problem.epilogue, output, rows, columns, sums, (problem.width, pixels))
 
-        write_tile(block, tile, depth, weights, images, (f.mul(down, tile.rows), f.mul(over, tile.columns)), store)
+        corner = f.mul(down, tile.rows), f.mul(over, tile.columns)
+        write_tile(block, tile, depth, weights_of(block, group), images, corner, store, "left")
 
     shared = tile.shared + table_bytes(problem, tile.slice)
     return write_task(
         target, name, operands, prod(counts), body, shared=shared, flops=problem.flops, traffic=problem.traffic,
-        candidate=str(tile), resident=tile.resident,
+        candidate=str(tile), prepare=prepare, resident=tile.resident,
     )  # fmt: skip
 
 

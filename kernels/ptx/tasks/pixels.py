@@ -93,10 +93,35 @@ def _near(problem: Convolution) -> list[tuple[int, int]]:
     return [(axis, strides[axis]) for axis in range(3) if problem.input_dilations[axis] == 1]
 
 
+def fill_table(block: Block, problem: Convolution, group: Value, table: int, slice_: int) -> None:
+    """All threads write the table of a group of channels, so many bytes from the start of shared memory."""
+    if _is_matrix(problem):
+        return
+    f, words = block.f, _words(problem)
+    unit = slice_ if _by_taps(problem, slice_) else 1
+    begin = f.at(block.shared, table, "i8")
+
+    def write(number: Value, _: tuple[Value, ...]) -> Sequence[Value]:
+        tap, channel = block.split(f.mul(number, unit), (prod(problem.kernel), problem.depth))
+        taps = block.split(tap, problem.kernel)
+        moved = [f.mul(one, wide) for one, wide in zip(taps, problem.dilations, strict=True)]
+        away = channel_at(block, problem, f.add(f.mul(group, problem.depth), channel))
+        for axis, stride in _near(problem):
+            away = f.add(away, f.mul(moved[axis], stride))
+        at = block.at(begin, f.mul(number, words), "i32")
+        entry = [away, *(moved[axis] for axis in checked_axes(problem))]
+        for place, one in enumerate([*entry, *[block.word(0)] * (words - len(entry))]):
+            f.store(one, f.at(at, place, "i32"))
+        return ()
+
+    block.strided(block.thread, _entries(problem, slice_), THREADS, write)
+
+
 class PixelSource:
     """The images as the right operand of tiles; the table lies in shared memory, `table` bytes from its start."""
 
     def __init__(self, problem: Convolution, group: Value, pixels: int, table: int) -> None:
+        """The table is there: all threads have written it (`fill_table`), and have met."""
         self.problem, self.vector, self.dtype = problem, 1, DType.F32
         self._group, self._pixels, self._table = group, pixels, table
         last = problem.input.column_stride == 1 or problem.input.block == 1
@@ -120,7 +145,6 @@ class PixelSource:
             return strided_reader(
                 block, self, grid, firsts, grid.apart * stride, nothing, stride, problem.depth
             )  # fmt: skip
-        self._fill(block, grid.slice)
         if _by_taps(problem, grid.slice) and stride is not None:
             return self._of_taps(block, grid, windows, stride)
         return self._of_places(block, grid, windows)
@@ -188,27 +212,6 @@ class PixelSource:
         some = f.load(f"<{words} x i32>", base, align=4 * words)
         return [f.extract(some, one) for one in range(words)]
 
-    def _fill(self, block: Block, slice_: int) -> None:
-        """All threads write the table."""
-        f, problem, words = block.f, self.problem, _words(self.problem)
-        unit = slice_ if _by_taps(problem, slice_) else 1
-        begin = f.at(block.shared, self._table, "i8")
-
-        def write(number: Value, _: tuple[Value, ...]) -> Sequence[Value]:
-            tap, channel = block.split(f.mul(number, unit), (prod(problem.kernel), problem.depth))
-            taps = block.split(tap, problem.kernel)
-            moved = [f.mul(one, wide) for one, wide in zip(taps, problem.dilations, strict=True)]
-            away = channel_at(block, problem, f.add(f.mul(self._group, problem.depth), channel))
-            for axis, stride in _near(problem):
-                away = f.add(away, f.mul(moved[axis], stride))
-            at = block.at(begin, f.mul(number, words), "i32")
-            entry = [away, *(moved[axis] for axis in checked_axes(problem))]
-            for place, one in enumerate([*entry, *[block.word(0)] * (words - len(entry))]):
-                f.store(one, f.at(at, place, "i32"))
-            return ()
-
-        block.strided(block.thread, _entries(problem, slice_), THREADS, write)
-        block.barrier()
 
 
 class WindowSource:

@@ -19,7 +19,7 @@ from kernels.ptx.tasks.panel import HeldPanel, sums_of_share
 from kernels.ptx.tasks.threads import THREADS, WARP, Block, NoTask, copies_ahead, write_task
 from kernels.ptx.tasks.tile import TaskTile, TiledProduct, chosen
 from kernels.ptx.tasks.tile_source import StridedSource
-from kernels.ptx.tasks.tile_writer import write_tile
+from kernels.ptx.tasks.tile_writer import Which, prepare_tile, write_tile
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm_problem import Gemm
@@ -92,13 +92,25 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
     vector = 4 if packing is not None and b_dtype is DType.F32 else 1
     columns = problem.columns if packing is None else packing.room
 
+    a, b, depth = problem.place_a, b_place, problem.depth
+    held: Which | None = "right" if packing is not None else None
+
+    def right_of(block: Block, batch: Sequence[Value]) -> StridedSource:
+        start = _moved(block, "b", b, batch, b_dtype)
+        return StridedSource(start, b.column, b.row, columns, depth, b_dtype, vector)
+
+    def prepare(block: Block) -> None:
+        matrix, _, over = block.split(block.number, counts)
+        right = right_of(block, block.split(matrix, problem.batch))
+        prepare_tile(block, tile, depth, right, "right", block.f.mul(over, tile.columns))
+
     def body(block: Block) -> None:
         f = block.f
         matrix, down, over = block.split(block.number, counts)
         batch = block.split(matrix, problem.batch)
-        a, b, depth = problem.place_a, b_place, problem.depth
-        left = StridedSource(_moved(block, "a", a, batch, DType.F32), a.row, a.column, problem.rows, depth, DType.F32)
-        right = StridedSource(_moved(block, "b", b, batch, b_dtype), b.column, b.row, columns, depth, b_dtype, vector)
+        start = _moved(block, "a", a, batch, DType.F32)
+        left = StridedSource(start, a.row, a.column, problem.rows, depth, DType.F32)
+        corner = f.mul(down, tile.rows), f.mul(over, tile.columns)
 
         def store(rows: Value, columns: Value, sums: Value) -> None:
             store_elements(
@@ -111,11 +123,11 @@ def product(problem: Gemm, target: Target, name: str, tile: TaskTile | None = No
                 (problem.rows, problem.columns),
             )
 
-        write_tile(block, tile, depth, left, right, (f.mul(down, tile.rows), f.mul(over, tile.columns)), store)
+        write_tile(block, tile, depth, left, right_of(block, batch), corner, store, held)
 
     return write_task(
         target, name, operands, counts[0] * counts[1] * counts[2], body, shared=tile.shared, flops=problem.flops,
-        candidate=str(tile), resident=tile.resident,
+        candidate=str(tile), prepare=prepare if held else None, resident=tile.resident,
     )  # fmt: skip
 
 

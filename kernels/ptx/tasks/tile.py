@@ -18,6 +18,7 @@ from kernels.ptx.tasks.threads import RESIDENT, THREADS, WARP
 from kernels.target import Target
 
 STAGES = 4  # slices in shared memory: one is multiplied, the others are on their way
+SKEWED_ROWS = 4  # of sums: so many side by side are one thread's
 PAD = 4  # elements between rows of a slice whose depth lies side by side: they stay aligned for vectors of four
 # Cycles of a block before its first slice and behind its last one, and of a slice besides its work; and the share of
 # its work for which a block that is alone waits for itself. With the passes of copies they are judged by 68 problems
@@ -26,24 +27,11 @@ PAD = 4  # elements between rows of a slice whose depth lies side by side: they 
 _FIXED_CYCLES, _SLICE_CYCLES, _OWN = 900.0, 100.0, 0.2
 _ISSUED = 4  # instructions of warps that a multiprocessor issues in a cycle, and multiplications it does
 _ELEMENT_PASSES, _VECTOR_PASSES = 4.0, 2.0  # over the banks, of a warp's copy of single elements, and of four
-_FEW_RESIDENT, _FEW_SUMS = 2, 16  # blocks of a multiprocessor where threads have more sums than that
-
-
-@dataclass(frozen=True, slots=True)
-class SliceCounts:
-    """Instructions of a warp for a slice beside those that multiply and read it (python -m bench.gpu.counts).
-
-    Of each slice; of a copy of four elements, and of one; of a slice of one tap, and of a copy of such a one; of a copy
-    whose tap and channel are looked up; and for each axis whose border is checked, of a slice or such a copy.
-    """
-
-    slice: float = 18.0
-    vector: float = 1.0
-    element: float = 1.0
-    tap: float = 7.0
-    tapped: float = 1.0
-    placed: float = 6.0
-    check: float = 2.0
+_FEW_RESIDENT, _FEW_SUMS = 2, 32  # blocks of a multiprocessor where threads have more sums than that
+# Instructions of a warp for a slice beside those that multiply and read it (python -m bench.gpu.counts): of each slice,
+# and of a copy, be it of four elements or one; of a slice of one tap besides; of a copy whose tap and channel are
+# looked up; and for each axis whose border is checked, of a slice or such a copy.
+_OF_SLICE, _OF_COPY, _OF_TAP, _OF_PLACED, _OF_CHECK = 18.0, 1.0, 7.0, 6.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +75,19 @@ class TaskTile:
         return self.left_elements + self.columns * (self.slice + PAD)
 
     @property
+    def skew(self) -> int:
+        """Elements behind the rows of a thread where its sums are added: neighbours down have other banks."""
+        return self.columns if self.columns < WARP else 0
+
+    @property
+    def sums_of_group(self) -> int:
+        """Elements from the sums of one group to those of the next one."""
+        return self.rows * self.columns + self.rows // SKEWED_ROWS * self.skew
+
+    @property
     def shared(self) -> int:
         """Shared memory, in bytes."""
-        sums = self.rows * self.columns * self.groups if self.groups > 1 else 0
-        return 4 * max(STAGES * self.slice_elements, sums)
+        return 4 * max(STAGES * self.slice_elements, self.groups * self.sums_of_group)
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.columns} by {self.tall}x{self.wide}, slices of {self.slice}"
@@ -102,6 +99,7 @@ TILES = (
     TaskTile(32, 32, 4, 4, 64), TaskTile(16, 64, 4, 4, 32), TaskTile(64, 16, 4, 4, 32), TaskTile(16, 32, 4, 4, 32),
     TaskTile(16, 32, 4, 4, 64), TaskTile(32, 16, 4, 4, 64), TaskTile(16, 16, 4, 4, 64), TaskTile(16, 16, 4, 4, 128),
     TaskTile(8, 32, 4, 4, 64), TaskTile(32, 8, 4, 4, 64),
+    TaskTile(64, 64, 8, 4, 16), TaskTile(64, 32, 8, 4, 32),
 )  # fmt: skip
 
 
@@ -123,18 +121,16 @@ class TiledProduct:
         return bool(self.channels) and self.channels % tile.slice == 0
 
 
-def instructions(tile: TaskTile, product: TiledProduct, counts: SliceCounts | None = None) -> float:
-    """Instructions of a block's warps for a slice; `counts` are those of today's tiles where none are given."""
-    counts = counts or SliceCounts()
+def instructions(tile: TaskTile, product: TiledProduct) -> float:
+    """Instructions of a block's warps for a slice."""
     multiplies = tile.rows * tile.columns * tile.slice / WARP
     reads = THREADS / WARP * tile.share * (tile.tall + tile.wide) / 4
-    each, checks = {4: counts.vector, 1: counts.element}, counts.check * product.checks
-    copies = tile.rows * tile.slice / product.left / WARP * each[product.left]
-    of_right = each[product.right]
-    if product.channels:
-        of_right = counts.tapped if product.by_taps(tile) else counts.placed + checks
+    checks, of_right = _OF_CHECK * product.checks, _OF_COPY
+    if product.channels and not product.by_taps(tile):
+        of_right = _OF_PLACED + checks
+    copies = tile.rows * tile.slice / product.left / WARP * _OF_COPY
     copies += tile.columns * tile.slice / product.right / WARP * of_right
-    others = counts.slice + (counts.tap + checks if product.by_taps(tile) else 0.0)
+    others = _OF_SLICE + (_OF_TAP + checks if product.by_taps(tile) else 0.0)
     return multiplies + reads + copies + THREADS / WARP * others
 
 
@@ -146,27 +142,22 @@ def passes(tile: TaskTile, product: TiledProduct) -> float:
     return reads + copies * tile.slice / WARP
 
 
-def block_cycles(
-    tile: TaskTile, product: TiledProduct, counts: SliceCounts | None = None
-) -> tuple[float, float]:  # fmt: skip
+def block_cycles(tile: TaskTile, product: TiledProduct) -> tuple[float, float]:
     """Cycles that a block keeps a multiprocessor busy, and those for which it waits besides.
 
     It issues instructions or reads and writes shared memory, whichever takes longer; of blocks side by side one works
     while others wait.
     """
     slices = max(1, -(-product.depth // tile.slice))
-    busy = slices * max(instructions(tile, product, counts) / _ISSUED, passes(tile, product))
+    busy = slices * max(instructions(tile, product) / _ISSUED, passes(tile, product))
     return busy, slices * _SLICE_CYCLES + _OWN * busy + _FIXED_CYCLES
 
 
-def cycles(
-    tile: TaskTile, product: TiledProduct, target: Target, resident: int | None = None,
-    counts: SliceCounts | None = None,
-) -> float:  # fmt: skip
+def cycles(tile: TaskTile, product: TiledProduct, target: Target, resident: int | None = None) -> float:
     """An estimate of the cycles of all blocks: those of a multiprocessor, some of them side by side."""
     blocks = product.matrices * -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
     each = -(-blocks // max(1, target.workers))
-    busy, waiting = block_cycles(tile, product, counts)
+    busy, waiting = block_cycles(tile, product)
     return each * busy + -(-each // (resident or tile.resident)) * waiting
 
 

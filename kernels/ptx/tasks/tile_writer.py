@@ -8,33 +8,43 @@ places of a row; its rows lie so that the eight threads that are served together
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from kernels.llvm.function import Value, joined
 from kernels.ptx.tasks.threads import THREADS, Block
-from kernels.ptx.tasks.tile import PAD, STAGES, TaskTile
+from kernels.ptx.tasks.tile import PAD, SKEWED_ROWS, STAGES, TaskTile
 from kernels.ptx.tasks.tile_source import CopyGrid, TileSource
 
 StoreSums = Callable[[Value, Value, Value], None]
+Which = Literal["left", "right"]
 _AT_ONCE = 16  # sums of a thread that are stored together
 _SERVED = 8  # threads whose vectors of four shared memory reads at once
 
 
+def prepare_tile(block: Block, tile: TaskTile, depth: int, source: TileSource, which: Which, corner: Value) -> None:
+    """Begin to copy the first slices of an operand that is constant: a block need not wait for anything to do so.
+
+    `corner`: the tile's first row where it is the left one, else its first column. `write_tile` is told that they are
+    `held`.
+    """
+    side = _Side.of(block, tile, source, which, _threads(block, tile), corner)
+    _bring_first(block, tile, depth, [side])
+    block.copies_end()
+
+
 def write_tile(
     block: Block, tile: TaskTile, depth: int, left: TileSource, right: TileSource, corner: tuple[Value, Value],
-    store: StoreSums,
+    store: StoreSums, held: Which | None = None,
 ) -> None:  # fmt: skip
     """The sums of a tile at a corner (row, column); `store(rows, columns, sums)` takes several elements.
 
-    Each is a value of several parts, one for each element.
+    Each is a value of several parts, one for each element. Of the operand that is `held` the first slices are under
+    way.
     """
-    f = block.f
-    group, piece = block.split(block.thread, (tile.groups, tile.pieces))
-    down, over = block.split(piece, (tile.rows // tile.tall, tile.columns // tile.wide))
-    first = f.mul(group, tile.share)
-    across = tile.columns // tile.wide
+    f, threads = block.f, _threads(block, tile)
     sides = (
-        _Side(block, left, tile, tile.rows, tile.tall, (down, first, corner[0]), 0, across < _SERVED),
-        _Side(block, right, tile, tile.columns, tile.wide, (over, first, corner[1]), tile.left_elements, True),
+        _Side.of(block, tile, left, "left", threads, corner[0]),
+        _Side.of(block, tile, right, "right", threads, corner[1]),
     )
     slices, whole = -(-depth // tile.slice), depth // tile.slice
     size = 4 * tile.slice_elements
@@ -43,18 +53,14 @@ def write_tile(
         for side in sides:
             side.copy(number, stage, complete)
 
-    for number in range(STAGES - 1):
-        if number < slices:
-            bring(block.word(number), f.number("i64", number * size), number < whole)
-        block.copies_end()
+    _bring_first(block, tile, depth, [side for side in sides if side.which != held], apart=True)
+    at_once = min(4, tile.share)
 
-    def multiplied(sums: Value, held: Value) -> Value:
+    def multiplied(sums: Value, stage: Value) -> Value:
         parts = list(sums.split())
-        a_from, b_from = (side.held(held) for side in sides)
-        many = min(4, tile.share)
-        for begin in range(0, tile.share, many):
-            a, b = sides[0].read(a_from, begin, many), sides[1].read(b_from, begin, many)
-            for k in range(many):
+        for begin in range(0, tile.share, at_once):
+            a, b = (side.read(side.held(stage), begin, at_once) for side in sides)
+            for k in range(at_once):
                 for row in range(tile.tall):
                     for column in range(tile.wide):
                         at = row * tile.wide + column
@@ -62,14 +68,14 @@ def write_tile(
         return joined(parts)
 
     def step(carried: tuple[Value, ...], bringing: Callable[[Value], None]) -> Sequence[Value]:
-        sums, held, free = carried  # and in bytes the stage that is multiplied, and the one that was
+        sums, stage, free = carried  # and in bytes the stage that is multiplied, and the one that was
         block.await_copies(STAGES - 2)
         block.barrier()
         bringing(free)
         block.copies_end()
-        following = f.add(held, f.number("i64", size))
+        following = f.add(stage, f.number("i64", size))
         ended = f.compare("eq", following, f.number("i64", STAGES * size))
-        return multiplied(sums, held), f.select(ended, f.number("i64", 0), following), held
+        return multiplied(sums, stage), f.select(ended, f.number("i64", 0), following), stage
 
     def early(number: Value, carried: tuple[Value, ...]) -> Sequence[Value]:
         """A slice behind which there are others to bring, all of them in the depth."""
@@ -90,7 +96,26 @@ def write_tile(
     begin = (sums, f.number("i64", 0), f.number("i64", (STAGES - 1) * size))
     many = max(0, whole - STAGES + 1)
     sums = f.loop(many, slices, 1, late, f.loop(0, many, 1, early, begin))[0]
-    _store(block, tile, group, sums, sides, corner, store)
+    _store(block, tile, threads[0], sums, sides, corner, store)
+
+
+def _threads(block: Block, tile: TaskTile) -> tuple[Value, Value, Value]:
+    """A thread's group, and its piece among those down and over."""
+    group, piece = block.split(block.thread, (tile.groups, tile.pieces))
+    down, over = block.split(piece, (tile.rows // tile.tall, tile.columns // tile.wide))
+    return group, down, over
+
+
+def _bring_first(block: Block, tile: TaskTile, depth: int, sides: Sequence[_Side], *, apart: bool = False) -> None:
+    """Begin to copy the slices that are on their way before the first is multiplied; each a group where `apart`."""
+    f, slices, whole = block.f, -(-depth // tile.slice), depth // tile.slice
+    for number in range(STAGES - 1):
+        if number < slices:
+            stage = f.number("i64", number * 4 * tile.slice_elements)
+            for side in sides:
+                side.copy(block.word(number), stage, number < whole)
+        if apart:
+            block.copies_end()
 
 
 def _store(
@@ -101,12 +126,13 @@ def _store(
     f, count = block.f, tile.rows * tile.columns
     block.barrier()
     rows, columns = sides[0].positions, sides[1].positions
-    mine = block.at(block.shared, f.mul(group, count))
+    mine = block.at(block.shared, f.mul(group, tile.sums_of_group))
     parts = sums.split()
     wide = 4 if sides[1].vectors else 1
     for row, down in enumerate(rows):
+        start = f.add(f.mul(down, tile.columns), f.mul(f.binary("udiv", down, block.word(SKEWED_ROWS)), tile.skew))
         for column in range(0, tile.wide, wide):
-            at = block.at(mine, f.add(f.mul(down, tile.columns), columns[column]))
+            at = block.at(mine, f.add(start, columns[column]))
             some = parts[row * tile.wide + column : row * tile.wide + column + wide]
             block.store_vector(some, at)
     block.barrier()
@@ -114,12 +140,14 @@ def _store(
 
     def put(first: Value, many: int) -> None:
         numbers, totals = [f.add(first, one * THREADS) for one in range(many)], list[Value]()
-        at = block.at(block.shared, first)
+        skewed = tile.columns * SKEWED_ROWS  # elements between which there is a skew
+        at = block.at(block.shared, f.add(first, f.mul(f.binary("udiv", first, block.word(skewed)), tile.skew)))
+        apart = THREADS + (THREADS // skewed * tile.skew if tile.skew else 0)
         for one in range(many):
-            place = f.at(at, one * THREADS)
+            place = f.at(at, one * apart)
             total = f.load("float", place)
             for other in range(1, tile.groups):
-                total = f.add(total, f.load("float", f.at(place, other * count)))
+                total = f.add(total, f.load("float", f.at(place, other * tile.sums_of_group)))
             totals.append(total)
         places = [block.split(one, (tile.rows, tile.columns)) for one in numbers]
         store(
@@ -127,6 +155,9 @@ def _store(
             joined([f.add(corner[1], column) for _, column in places]), joined(totals),
         )  # fmt: skip
 
+    if count < THREADS:
+        f.when(block.below(block.thread, count), lambda: put(block.thread, 1))
+        return
     if each <= _AT_ONCE:
         put(block.thread, each)
         return
@@ -141,14 +172,28 @@ def _store(
 class _Side:
     """One operand: what a thread copies of a slice, and what it reads of it."""
 
+    @classmethod
+    def of(
+        cls, block: Block, tile: TaskTile, source: TileSource, which: Which, threads: tuple[Value, Value, Value],
+        corner: Value,
+    ) -> _Side:  # fmt: skip
+        """The operand for a thread of a group, down and over, and a tile that begins at a row or column."""
+        group, down, over = threads
+        if which == "left":
+            apart = tile.columns // tile.wide < _SERVED
+            return cls(block, source, tile, which, tile.rows, tile.tall, (group, down, corner), 0, apart)
+        offset = tile.left_elements
+        return cls(block, source, tile, which, tile.columns, tile.wide, (group, over, corner), offset, True)
+
     def __init__(
-        self, block: Block, source: TileSource, tile: TaskTile, extent: int, count: int,
+        self, block: Block, source: TileSource, tile: TaskTile, which: Which, extent: int, count: int,
         place: tuple[Value, Value, Value], offset: int, apart: bool,
     ) -> None:  # fmt: skip
         """`apart` says whether threads that are served together have different rows."""
         self._block, self._source, f = block, source, block.f
-        index, first, corner = place
-        self._count = count
+        group, index, corner = place
+        first = f.mul(group, tile.share)
+        self.which, self._count = which, count
         self.vectors = source.along == "outer"  # whether four rows or columns lie side by side, or else four places
         self._stride = extent if self.vectors else tile.slice + (PAD if apart else 0)
         # What a thread reads.

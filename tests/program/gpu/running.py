@@ -39,7 +39,7 @@ def compared(
     text = TaskProgram.of(linked, target).text
     session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, dict(feeds))
-    description = TaskDescription.of(linked.listing, target, (), WORKERS, linked.bytes_of)
+    description = TaskDescription.of(linked.listing, target, WORKERS, linked.bytes_of)
     program = EmulatedTasks(text, description, linked.weights)
     given = [np.ascontiguousarray(feeds[one.name]) for one in linked.listing.inputs]
     for way in ways:

@@ -61,7 +61,7 @@ def compiled() -> graphopt.Compiled:
 
 def test_a_small_program_is_compared_on_the_ptx_machine(compiled: graphopt.Compiled) -> None:
     assert compiled.not_compared is None and compiled.verification.passed
-    assert isinstance(compiled.linked, LinkedTasks) and compiled.linked.worker_count == 324
+    assert isinstance(compiled.linked, LinkedTasks) and len(compiled.linked.lists) == 324
     assert "compute capability 8.0" in repr(compiled)
 
 
@@ -136,7 +136,7 @@ def test_unknown_gpus_are_refused() -> None:
 
 def test_a_description_is_written_and_read(compiled: graphopt.Compiled) -> None:
     assert isinstance(compiled.linked, LinkedTasks)
-    found = TaskDescription.of(compiled.linked.listing, cuda("sm_80"), worker_count=3)
+    found = TaskDescription.of(compiled.linked.listing, cuda("sm_80"), 3)
     assert TaskDescription.read(found.written()) == found
     counted = [found.tables.items[8 * one : 8 * one + 2] for one in range(found.items)]
     assert sorted(counted) == sorted(found.tables.pinned[8 * one : 8 * one + 2] for one in range(found.items))

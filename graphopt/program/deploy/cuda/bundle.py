@@ -53,9 +53,7 @@ class TaskProgram:
     def description(self) -> TaskDescription:
         """What whoever runs it has to know."""
         linked = self.linked
-        return TaskDescription.of(
-            linked.listing, self.target, linked.workers, linked.worker_count, linked.bytes_of
-        )  # fmt: skip
+        return TaskDescription.of(linked.listing, self.target, linked.lists, linked.bytes_of)
 
     def files(self) -> Mapping[str, bytes]:
         """The files of the bundle by their names."""

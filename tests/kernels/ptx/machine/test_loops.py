@@ -66,3 +66,16 @@ def test_copies_that_write_one_bank_are_counted() -> None:
         return traffic["shared copy"].transactions, traffic["shared copy"].least
 
     assert passes(4) == (1, 1) and passes(8) == (2, 1) and passes(132) == (1, 1) and passes(128) == (32, 1)
+
+
+def test_copies_of_vectors_that_straddle_two_lines_are_counted() -> None:
+    def passes(begin: int) -> tuple[int, int]:
+        body = f""" mul.wide.u32 %d5, %r0, 16; add.s64 %d5, %d5, %d0; mul.lo.s32 %r6, %r0, 16;
+ mov.b32 %r7, tile; add.s32 %r7, %r7, %r6; add.s32 %r7, %r7, {begin};
+ cp.async.cg.shared.global [%r7], [%d5], 16; cp.async.commit_group; cp.async.wait_group 0;"""
+        outcome, _ = run(entry(body, 1, 1024), [np.zeros(128, np.uint32)])
+        assert not outcome.faults
+        traffic = outcome.tally.traffic["shared copy"]
+        return traffic.transactions, traffic.least
+
+    assert passes(0) == passes(128) == (4, 4) and passes(16) == passes(64) == (8, 4)

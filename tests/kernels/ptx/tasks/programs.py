@@ -58,7 +58,7 @@ class Following:
 
     def emulated(self, text: str | None = None) -> EmulatedTasks:
         """The program in the memory of a machine; another text in place of its own."""
-        description = TaskDescription.of(self.listing, self._target, worker_count=WORKERS)
+        description = TaskDescription.of(self.listing, self._target, WORKERS)
         return EmulatedTasks(self.text if text is None else text, description, self.weights)
 
     def wrong(self, outputs: Sequence[Array]) -> str:

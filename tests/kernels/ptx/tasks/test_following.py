@@ -41,6 +41,16 @@ def test_pinned_blocks_too(following: Following) -> None:
         assert not following.wrong(ran.outputs)
 
 
+def test_copies_take_no_more_passes_behind_the_words_of_a_persistent_block(following: Following) -> None:
+    """Its ticket and addresses lie before the shared memory of tasks, which begins at a whole line all the same."""
+
+    def passes(way: Any) -> int:
+        ran = following.emulated().run([], Adversary("in order", 0), blocks=1, way=way)
+        return sum(one.tally.traffic["shared copy"].transactions for one in ran.outcomes if one.tally.copied)
+
+    assert passes("pinned") == passes("launches") > 1000
+
+
 def test_a_module_holds_all_tasks() -> None:
     """Names of functions and tables of different tasks do not meet."""
     kernels = [case.kernel for case in samples().values()]
