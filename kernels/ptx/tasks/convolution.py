@@ -28,7 +28,7 @@ from kernels.templates.convolution.problem import OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import dense_groups
 from kernels.tensor.expression import Variable
 
-_WRITTEN_TAPS = 25  # of a depthwise window whose taps are written out: more would not stay in registers
+_WRITTEN_TAPS = 25  # of a depthwise window that are read in one turn: more would not stay in registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +159,17 @@ def _depthwise(problem: Convolution, target: Target, name: str) -> Kernel:
             weight = f.load(kind, block.at(block.pointers[WEIGHTS], f.add(weights, tap), kind))
             return (f.fma(x, widened(f, weight, problem.weights_dtype), held[0]),)
 
-        held: tuple[Value, ...] = (f.number("float", 0.0),)
-        if prod(problem.kernel) <= _WRITTEN_TAPS:
-            for tap in range(prod(problem.kernel)):
-                held = add(block.word(tap), held)
-        else:
-            held = block.strided(block.word(0), prod(problem.kernel), 1, add, held)
+        taps = prod(problem.kernel)
+        turn = taps if taps <= _WRITTEN_TAPS else min(problem.kernel[-1], _WRITTEN_TAPS)
+
+        def some(first: Value, held: tuple[Value, ...]) -> tuple[Value, ...]:
+            for tap in range(turn):
+                held = add(f.add(first, tap), held)
+            return held
+
+        held = block.strided(block.word(0), taps // turn * turn, turn, some, (f.number("float", 0.0),))
+        for tap in range(taps // turn * turn, taps):
+            held = add(block.word(tap), held)
         (total,) = held
         at = axes_of(PixelOutput(block, problem, block.word(0)).at(channel, pixel))
 
