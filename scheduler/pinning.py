@@ -4,12 +4,14 @@ Whenever a worker is free it takes a block of the most urgent run whose needs ha
 is ready (Graham, 1969). Workers are numbered by multiprocessors: the first worker of each, then the second of each, and
 so on. Those of one multiprocessor share what it has: a block keeps it busy for some time, and waits besides, while
 others work. So a block ends when it has had both, and when its multiprocessor has done all work that it was given;
-among free workers it takes one whose multiprocessor is done first.
+among free workers it takes one whose multiprocessor is done first, and there the one that has been free for longest,
+which has had time to prepare what a block needs of constants.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -58,7 +60,7 @@ class _Placing:
                 self._followers[one].append(run)
         self._lists: list[list[tuple[int, int]]] = [[] for _ in range(self._multiprocessors * slots)]
         self._begins, self._ends, self._readies = ([0.0] * len(blocks) for _ in range(3))
-        self._slots = [list(range(slots))[::-1] for _ in range(self._multiprocessors)]  # that are free, the first last
+        self._slots = [deque(range(slots)) for _ in range(self._multiprocessors)]  # that are free, the longest first
         self._done = [0.0] * self._multiprocessors  # when all work that a multiprocessor was given is done
         self._free = [(0.0, place) for place in range(self._multiprocessors)]  # of those with a free slot, by done
         self._busy: list[tuple[float, int, int]] = []  # when a slot of a multiprocessor is free again
@@ -107,7 +109,7 @@ class _Placing:
 
     def _put(self, run: int, block: int, place: int, now: float) -> None:
         busy, waiting = self._times[run]
-        slot = self._slots[place].pop()
+        slot = self._slots[place].popleft()
         self._done[place] = max(self._done[place], now) + busy
         end = max(now + busy + waiting, self._done[place])
         self._lists[slot * self._multiprocessors + place].append((run, block))
