@@ -44,7 +44,7 @@ WATCHDOG = 540  # seconds
 CHUNK = 100  # random programs that a process draws and proves in one go
 MODELS = (
     "mlp_tiny", "dscnn_kws", "gru_unrolled", "treelstm", "lstm_bi_op", "squeezenet1_1", "resnet18", "mobilenet_v2",
-    "inception_v3", "nasnet_a_mobile", "randwire", "bert_small_rawdynamo",
+    "inception_v3", "nasnet_a_mobile", "randwire", "bert_small_rawdynamo", "vit_s16_legacy", "densenet121",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from kernels.kernel import Kernel
@@ -19,7 +20,7 @@ from kernels.ptx.tasks.recurrent import recurrent_step
 from kernels.ptx.tasks.resize import resize
 from kernels.ptx.tasks.rows import normalization, reduction, softmax
 from kernels.ptx.tasks.singly import singly
-from kernels.ptx.tasks.threads import NoTask
+from kernels.ptx.tasks.threads import THREADS, NoTask
 from kernels.ptx.tasks.tile import TILES, block_cycles
 from kernels.target import Target
 from kernels.templates.attention.problem import Attention
@@ -42,8 +43,10 @@ TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
 }  # fmt: skip
 
 
-# Of a usual kernel on the whole GPU in a nanosecond; nanoseconds of a block besides its share of these.
-_FLOPS, _BYTES, _FIXED = 20e3, 1500.0, 600.0
+# Of a usual kernel on the whole GPU in a nanosecond; nanoseconds of a block besides its share of these, and of one whose
+# threads work by themselves; of each tap of a window that a thread reads by itself, as the blocks of two networks took
+# on an H200.
+_FLOPS, _BYTES, _FIXED, _APART, _TAP = 20e3, 1500.0, 600.0, 250.0, 60.0
 _CLOCK = 1.7  # cycles of a nanosecond
 
 
@@ -64,7 +67,19 @@ def block_time(problem: Hashable, kernel: Kernel, target: Target) -> BlockTime:
         return BlockTime(busy / _CLOCK, waiting / _CLOCK)
     multiprocessors = max(1, target.workers)
     whole = max(kernel.flops / _FLOPS, kernel.traffic / _BYTES)
-    return BlockTime(whole * multiprocessors / max(kernel.blocks, multiprocessors), _FIXED)
+    waiting = _FIXED
+    if isinstance(problem, (Convolution, Pooling, Elementwise)):
+        waiting = _APART + _TAP * _taps_of_thread(problem, kernel)
+    return BlockTime(whole * multiprocessors / max(kernel.blocks, multiprocessors), waiting)
+
+
+def _taps_of_thread(problem: Convolution | Pooling | Elementwise, kernel: Kernel) -> float:
+    """Taps of windows that a thread reads one after the other."""
+    if isinstance(problem, Elementwise):
+        return 0.0
+    windows = problem if isinstance(problem, Convolution) else problem.windows
+    elements = windows.output.batch * windows.output.channels * prod(windows.output.size)
+    return prod(windows.kernel) * elements / max(1, kernel.blocks * THREADS)
 
 
 def nanoseconds(problem: Hashable, kernel: Kernel, target: Target) -> float:
