@@ -3,8 +3,7 @@
 Each model is placed on the multiprocessors of an H200 (`scheduler.pinning`), with waits as they were measured there,
 and with waits of 100 ns. A launch begins when the one before has ended, as in a CUDA graph; its cost is assumed.
 
-The simulation flatters waiting: on an H100 nine models by launches took 0.86 to 1.15 of what it says, but pinned
-programs up to 2.2 times as long, and chains that it calls faster by waiting were slower (docs/gpu.md).
+The simulation flatters waiting: pinned programs of an H200 took 0.97 to 1.8 times as long as it says (docs/gpu.md).
 """
 
 from __future__ import annotations
