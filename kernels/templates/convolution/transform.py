@@ -10,15 +10,12 @@ import functools
 from collections.abc import Sequence
 
 from kernels.llvm.function import Function, Value
-from kernels.templates.convolution.toom_cook import Fractions
-
-Factors = tuple[tuple[float, ...], ...]
+from kernels.templates.convolution.toom_cook import Factors
 Vectors = Sequence[Value | None]  # None: zero
 
 
-def product(f: Function, exact: Fractions, vectors: Vectors) -> list[Value | None]:
-    """A matrix @ vectors; its numbers are rounded."""
-    matrix = tuple(tuple(map(float, row)) for row in exact)
+def product(f: Function, matrix: Factors, vectors: Vectors) -> list[Value | None]:
+    """A matrix @ vectors."""
     by_rows = _row_pairs(matrix)
     if by_rows:
         return _with_row_pairs(f, matrix, vectors, by_rows)

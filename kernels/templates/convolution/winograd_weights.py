@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kernels.dtype import DType
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
-from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Filtering, filtering
+from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Factors, Filtering, filtering, rounded
 from kernels.templates.narrow import numbers
 
 TOGETHER = 1 << 13  # pairs of channels whose weights are transformed at once
@@ -54,9 +54,9 @@ class WinogradPacking:
         return self.problem.weights_dtype is DType.F32
 
     @property
-    def matrix(self) -> tuple[tuple[float, ...], ...]:
+    def matrix(self) -> Factors:
         """G, of G w G^T."""
-        return _numbers(FILTERINGS[self.outputs])
+        return rounded(FILTERINGS[self.outputs].taps)
 
     def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The nine taps in the places of points."""
@@ -105,7 +105,7 @@ def transformed(weights: npt.NDArray[np.generic], made: Filtering) -> npt.NDArra
     once that they stay in the caches: ten times as fast as all pairs together.
     """
     taps = np.ascontiguousarray(weights.transpose(2, 3, 1, 0)).reshape(3, 3, -1)
-    count, matrix = taps.shape[2], _numbers(made)
+    count, matrix = taps.shape[2], rounded(made.taps)
     found = np.empty((made.size, made.size, count), np.float32)
     for start in range(0, count, TOGETHER):
         rows = _sums(matrix, taps[..., start : start + TOGETHER].astype(np.float64))
@@ -114,7 +114,7 @@ def transformed(weights: npt.NDArray[np.generic], made: Filtering) -> npt.NDArra
     return found.reshape(made.size**2, *weights.shape[1::-1])
 
 
-def _sums(matrix: tuple[tuple[float, ...], ...], terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _sums(matrix: Factors, terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """For each row the sum of the terms times its numbers."""
     found, product = np.empty((len(matrix), *terms.shape[1:])), np.empty(terms.shape[1:])
     for total, row in zip(found, matrix, strict=True):
@@ -124,7 +124,3 @@ def _sums(matrix: tuple[tuple[float, ...], ...], terms: npt.NDArray[np.float64])
             np.multiply(term, scale, out=product)
             total += product
     return found
-
-
-def _numbers(made: Filtering) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(map(float, row)) for row in made.taps)
