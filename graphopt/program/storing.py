@@ -109,9 +109,9 @@ class _File:
 
     def content(self) -> Bytes:
         """The file; the block itself where that is the same."""
-        if self._top == self.weights.size and not self.taps:
-            if all(offset == self.held[entry].start for entry, offset in self.packed.items()):
-                return self.weights
+        stays = all(offset == self.held[entry].start for entry, offset in self.packed.items())
+        if stays and not self.taps and self._top == self.weights.size:
+            return self.weights
         found = np.zeros(self._top, np.uint8)
         start = 0
         for piece in self._pieces:

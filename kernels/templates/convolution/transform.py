@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from kernels.llvm.function import Function, Value
 from kernels.templates.convolution.toom_cook import Factors
+
 Vectors = Sequence[Value | None]  # None: zero
 
 
