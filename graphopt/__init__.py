@@ -25,7 +25,7 @@ from graphopt.errors import (
     VerificationError,
 )
 from graphopt.extras import missing
-from graphopt.lazy import Lazy, postponing
+from graphopt.lazy import SYMBOLIC, Lazy, postponing
 from graphopt.version import VERSION
 
 refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
@@ -77,9 +77,6 @@ else:
     )  # packages; `__getattr__` has the functions
 
 __version__ = VERSION
-
-# What dims with names need, and onnx_ir and models of numbers do not: a fifth of the time of all imports.
-SYMBOLIC = ("sympy", "onnx_ir._symbolic_shapes")
 
 # Name -> the module that has it.
 _USE_CASES = {

@@ -20,7 +20,7 @@ import graphopt
 from graphopt.cli.flags import in_flags
 from graphopt.errors import GraphoptError
 from graphopt.extras import missing
-from graphopt.lazy import Lazy, postponing
+from graphopt.lazy import SYMBOLIC, Lazy, postponing
 from graphopt.model.text import nearest, shown
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Commands(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        with postponing(*graphopt.SYMBOLIC):
+        with postponing(*SYMBOLIC):
             found: click.Command = importlib.import_module(f"graphopt.cli.{cmd_name.replace('-', '_')}").command
         return found
 
