@@ -25,7 +25,7 @@ from graphopt.errors import (
     VerificationError,
 )
 from graphopt.extras import missing
-from graphopt.lazy import Lazy
+from graphopt.lazy import SYMBOLIC, Lazy, postponing
 from graphopt.version import VERSION
 
 refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
@@ -129,10 +129,11 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
     _refuse_strangers()
     try:
-        found = getattr(importlib.import_module(_HOMES[name]), name)
-        if name in _USE_CASES:
-            shown.DRAWN.update(_DRAWN)
-            found = refusals.with_our_errors(found)
+        with postponing(*SYMBOLIC):
+            found = getattr(importlib.import_module(_HOMES[name]), name)
+            if name in _USE_CASES:
+                shown.DRAWN.update(_DRAWN)
+                found = refusals.with_our_errors(found)
     except ModuleNotFoundError as error:
         raise missing(error) or error from error
     globals()[name] = found

@@ -28,7 +28,7 @@ FEW = 2  # workers that the order is made for: it serves more of them better tha
 PIECES = 4  # of a shared run for each worker are simulated at most
 STARTS = (0.0, 16.0, 64.0, 256.0)  # the longest chains that the search begins with, in waits
 SWEEPS = 4  # over all runs at most
-SMALL = 64  # runs: where numba takes longer to be imported than the search
+SMALL = 20_000  # runs times lists of a sweep: where numba takes longer to be imported than the search
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,8 @@ def chained(runs: Runs, workers: int, wait: float, claim: float, evaluations: in
     count = len(runs.blocks)
     followers_of, followers = _followers(runs)
     heads, whole, successor = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
-    with plainly() if count < SMALL else nullcontext():
+    tried = len(runs.needs) + int(np.count_nonzero(runs.blocks > 1))
+    with plainly() if count * tried < SMALL else nullcontext():
         makespan = _search(
             runs.blocks, runs.shared, runs.whole, runs.needs_of, runs.needs, runs.saved, followers_of, followers,
             workers, wait, claim, wait * np.asarray(STARTS), evaluations, heads, whole, successor,
@@ -99,7 +100,7 @@ def simulated(runs: Runs, chains: Sequence[Chain], workers: int, wait: float, cl
             successor[one], predecessor[after] = after, one
         whole[list(chain.runs)] = chain.whole
     heads = np.asarray([chain.runs[0] for chain in chains], np.int64)
-    with plainly() if count < SMALL else nullcontext():
+    with plainly():  # one list
         return float(
             _run(
                 runs.blocks, runs.shared, runs.whole, runs.needs_of, runs.needs, runs.saved, workers, wait, claim,

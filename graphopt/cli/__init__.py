@@ -20,7 +20,7 @@ import graphopt
 from graphopt.cli.flags import in_flags
 from graphopt.errors import GraphoptError
 from graphopt.extras import missing
-from graphopt.lazy import Lazy
+from graphopt.lazy import SYMBOLIC, Lazy, postponing
 from graphopt.model.text import nearest, shown
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Commands(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = importlib.import_module(f"graphopt.cli.{cmd_name.replace('-', '_')}").command
+        with postponing(*SYMBOLIC):
+            found: click.Command = importlib.import_module(f"graphopt.cli.{cmd_name.replace('-', '_')}").command
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -27,9 +27,13 @@ _ATTEMPTS = 16  # at making the folder: a sweep may take one away before it is l
 class Writer:
     """A new file that is being written. `write` takes bytes; `close` returns when they are on disk."""
 
-    def __init__(self, path: Path, mode: int | None = None) -> None:
-        """`mode`: permissions of the file that this one will replace; None for those of a new file."""
+    def __init__(self, path: Path, mode: int | None = None, *, is_summed: bool = True) -> None:
+        """`mode`: permissions of the file that this one will replace; None for those of a new file.
+
+        `is_summed`: whether the checksum will be asked for.
+        """
         self.path = path
+        self._is_summed = is_summed
         self.size = 0  # bytes
         self._digest = hashlib.sha256()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
@@ -54,13 +58,15 @@ class Writer:
         """Append all of it; returns its bytes."""
         size = memoryview(data).nbytes
         write_all(self._descriptor, data)
-        self._digest.update(data)
+        if self._is_summed:
+            self._digest.update(data)
         self.size += size
         return size
 
     @property
     def checksum(self) -> str:
         """SHA-256 of what was written, in hex."""
+        assert self._is_summed, "asked for"
         return self._digest.hexdigest()
 
 
@@ -74,7 +80,7 @@ class Staging:
     def write(self, name: str, data: bytes | memoryview, mode: int | None = None) -> Path:
         """A file in the hidden folder, on disk."""
         path = self.path / name
-        with Writer(path, mode) as file:
+        with Writer(path, mode, is_summed=False) as file:
             file.write(data)
         return path
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -32,14 +32,14 @@ def normal(value: object) -> Dim:
     return int(expanded) if expanded.is_Integer else expanded
 
 
-def from_ir(dim: int | ir.SymbolicDim, fresh: sympy.Symbol) -> Dim:
-    """A declared dimension; one without a name becomes the `fresh` symbol, equal to nothing else.
+def from_ir(dim: int | ir.SymbolicDim, fresh: Callable[[], Dim]) -> Dim:
+    """A declared dimension; one without a name becomes a `fresh` symbol, equal to nothing else.
 
     A name such as `past + 1` is one opaque symbol: exporters write such names, nothing promises the arithmetic.
     """
     if isinstance(dim, int):
-        return dim if dim >= 0 else fresh
-    return fresh if dim.value is None else symbol(dim.value)
+        return dim if dim >= 0 else fresh()
+    return fresh() if dim.value is None else symbol(dim.value)
 
 
 def to_ir(dim: Dim) -> int | ir.SymbolicDim:

@@ -123,7 +123,7 @@ class Facts(Knowledge):
             return Known(ir.TensorType(tensor.dtype), shape, held)
         if value.shape is None:
             return Known(value.type, None, None)
-        return Known(value.type, tuple(dims.from_ir(dim, self.fresh()) for dim in value.shape), None)
+        return Known(value.type, tuple(dims.from_ir(dim, self.fresh) for dim in value.shape), None)
 
     def _given(self, value: ir.Value) -> ir.Value | None:
         """For an input of a function that is called in one place only: what that place gives."""

@@ -61,6 +61,8 @@ def _fresh(items: Sequence[object]) -> int:
 
 def _is_fresh(dim: object) -> bool:
     """Whether a dim is, or is made of, one that is equal only to itself."""
+    if isinstance(dim, int):
+        return False
     return isinstance(dim, sympy.Expr) and any(str(symbol).startswith("?") for symbol in dim.free_symbols)
 
 
@@ -104,7 +106,7 @@ class Knowledge(ABC):
         """What the file declares of a value, for operators that no inference knows."""
         if value.shape is None:
             return Known(value.type, None, None)
-        return Known(value.type, tuple(dims.from_ir(dim, self.fresh()) for dim in value.shape), None)
+        return Known(value.type, tuple(dims.from_ir(dim, self.fresh) for dim in value.shape), None)
 
     def shape(self, value: ir.Value) -> dims.Dims | None:
         """The dims, None when even the rank is unknown."""

@@ -144,9 +144,10 @@ class _Planner:
 def chains_of(program: Ticketed) -> list[Chain]:
     """The chains that a program's steps are."""
     found: list[list[int]] = []
+    following, whole = program.following, program.whole
     for run, _ in program.waits:
-        if run in program.following:
+        if run in following:
             found[-1].append(run)
         else:
             found.append([run])
-    return [Chain(tuple(runs), runs[0] in program.whole) for runs in found]
+    return [Chain(tuple(runs), runs[0] in whole) for runs in found]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphopt.program.moves import moved, moves_between
-from graphopt.program.weights import Held
+from graphopt.program.weights import FIRST, Held
 from kernels.emit.making import NOTHING, Combine, Making, MakingStep, Move
 from kernels.kernel import Transforming
 from kernels.listing import ALIGNMENT, Listing, Place, Run
@@ -65,7 +65,7 @@ class _File:
         self.of_array: dict[bytes, int] = {}  # an entry of the first level, by what it was packed of
         self._starts = [one.start for one in self.held]
         self._pieces: list[Bytes] = []
-        self._known: dict[tuple[int, bytes], int] = {}
+        self._alike: dict[tuple[int, bytes], list[tuple[int, Bytes]]] = {}  # pieces, by size and first bytes
         self._top = 0
 
     def entry(self, offset: int) -> int:
@@ -94,8 +94,7 @@ class _File:
 
     def find(self, entry: int) -> bool:
         """Whether its plain form is stored already, for another constant; then it is known where."""
-        raw = self.plain(entry)
-        offset = self._known.get((raw.size, hashlib.sha256(raw.data).digest()))
+        offset = self._stored(self.plain(entry))
         if offset is not None:
             (self.taps if self.is_transformed(entry) else self.packed)[entry] = offset
         return offset is not None
@@ -109,7 +108,10 @@ class _File:
         return hashlib.sha256(raw.data).digest() + repr((array.shape, array.dtype.str)).encode()
 
     def content(self) -> Bytes:
-        """The file."""
+        """The file; the block itself where that is the same."""
+        stays = all(offset == self.held[entry].start for entry, offset in self.packed.items())
+        if stays and not self.taps and self._top == self.weights.size:
+            return self.weights
         found = np.zeros(self._top, np.uint8)
         start = 0
         for piece in self._pieces:
@@ -118,12 +120,24 @@ class _File:
         return found
 
     def _store(self, raw: Bytes) -> int:
-        key = raw.size, hashlib.sha256(raw.data).digest()
-        if key not in self._known:
-            self._known[key] = self._top
-            self._pieces.append(raw)
-            self._top += _filled(raw.size)
-        return self._known[key]
+        known = self._stored(raw)
+        if known is not None:
+            return known
+        offset = self._top
+        self._alike.setdefault(_kind(raw), []).append((offset, raw))
+        self._pieces.append(raw)
+        self._top += _filled(raw.size)
+        return offset
+
+    def _stored(self, raw: Bytes) -> int | None:
+        """Where the same bytes are stored already."""
+        alike = self._alike.get(_kind(raw), ())
+        return next((offset for offset, piece in alike if np.array_equal(piece, raw)), None)
+
+
+def _kind(raw: Bytes) -> tuple[int, bytes]:
+    """What pieces are told apart by before they are compared."""
+    return raw.size, raw[:FIRST].tobytes()
 
 
 @dataclass(slots=True)

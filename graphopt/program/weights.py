@@ -17,7 +17,7 @@ from kernels.run import area
 from kernels.templates.units.rounding import Rounded
 
 GROWTH = 4  # times the constants of the first program: room for those of others
-_FIRST = 256  # bytes, that constants of one size are told apart by before they are compared
+FIRST = 256  # bytes, that constants of one size are told apart by before they are compared
 Bytes = npt.NDArray[np.uint8]
 Packed = Mapping[tuple[int, Packing | None], Bytes]  # by the array, which stays where it is, and its packing
 NOT_PACKED: Packed = MappingProxyType({})
@@ -65,7 +65,7 @@ class Weights:
         known = lowered.constants[constant]
         packed = self._packed.get((id(known.array), known.packing))
         raw = np.ascontiguousarray(known.packed() if packed is None else packed).reshape(-1).view(np.uint8)
-        alike = self._alike.setdefault((raw.size, raw[:_FIRST].tobytes()), [])
+        alike = self._alike.setdefault((raw.size, raw[:FIRST].tobytes()), [])
         for start in alike:
             if _are_equal(self._block[start : start + raw.size], raw):
                 return start

@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kernels.llvm import types
 from kernels.llvm.module import Module
 from kernels.size import Atom, Dim, Size, as_size, is_free
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One or more LLVM values of the same type."""
+class Value(msgspec.Struct, frozen=True):
+    """One or more LLVM values of the same type.
+
+    A kernel has ten thousands of them, and a dataclass of this form takes ten times as long to be made.
+    """
 
     parts: tuple[str, ...]
     type: str
@@ -195,16 +199,12 @@ class Function:
 
     def each(self, kind: str, text: Callable[..., str], *operands: Value) -> Value:
         """One instruction per part; operands of one part serve all."""
-        count = 1
-        for operand in operands:
-            count = max(count, len(operand.parts))
+        given = [operand.parts for operand in operands]
+        count = max(map(len, given))
         if count == 1:
-            return self.value(kind, text(*[operand.parts[0] for operand in operands]))
-        made = []
-        for position in range(count):
-            parts = [o.parts[position] if len(o.parts) > 1 else o.parts[0] for o in operands]
-            made.append(self.value(kind, text(*parts)).parts[0])
-        return Value(tuple(made), kind)
+            return self.value(kind, text(*[parts[0] for parts in given]))
+        several = [parts if len(parts) > 1 else parts * count for parts in given]
+        return Value(tuple([self.value(kind, text(*one)).parts[0] for one in zip(*several, strict=True)]), kind)
 
     def binary(self, name: str, left: Value, right: Value) -> Value:
         """An instruction of two operands of one type, by LLVM's name."""
@@ -291,11 +291,11 @@ class Function:
         """Call an intrinsic or an outside function, declared on the way."""
         self.module.declare(name, kind, [operand.type for operand in operands])
         given = [operand.type for operand in operands]
-        return self.each(
-            kind,
-            lambda *parts: f"call {kind} @{name}({', '.join(f'{k} {p}' for k, p in zip(given, parts, strict=True))})",
-            *operands,
-        )
+
+        def text(*parts: str) -> str:
+            return f"call {kind} @{name}({', '.join([f'{k} {p}' for k, p in zip(given, parts, strict=True)])})"
+
+        return self.each(kind, text, *operands)
 
     # -- conversions ------------------------------------------------------------------------------------------------
 

@@ -19,10 +19,8 @@ class Group:
     start: int
 
 
-class Following(Value):
+class Following(Value, frozen=True):
     """The piece after another one, where the two are the ends of a stretch: it has one piece."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,10 @@ class PanelPacking:
             (self.apart * size, (self.row or self.columns) * size, self.column * size),
             writeable=False,
         )
-        steps = self._steps
-        padded = np.zeros((self.matrices, steps * self.group, self._padded_columns), flat.dtype)
-        padded[:, : self.depth, : self.columns] = view
+        steps, padded = self._steps, view
+        if (steps * self.group, self._padded_columns) != (self.depth, self.columns):
+            padded = np.zeros((self.matrices, steps * self.group, self._padded_columns), flat.dtype)
+            padded[:, : self.depth, : self.columns] = view
         lanes_last = padded.reshape(self.matrices, steps, self.group, self._padded_columns).transpose(0, 1, 3, 2)
         panels = []
         for matrix in lanes_last:
@@ -70,4 +71,6 @@ class PanelPacking:
                 start = group.start * self.lanes
                 part = matrix[:, start : start + width * group.count]
                 panels.append(part.reshape(steps, group.count, width, self.group).transpose(1, 0, 2, 3).reshape(-1))
+        if len(panels) == 1:
+            return panels[0]
         return np.concatenate(panels) if panels else np.zeros(0, flat.dtype)

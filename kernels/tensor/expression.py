@@ -68,8 +68,7 @@ class Index:
         factors: dict[Variable, int] = {}
         for variable, factor in (*self.terms, *right.terms):
             factors[variable] = factors.get(variable, 0) + factor
-        terms = tuple(sorted(((v, f) for v, f in factors.items() if f), key=lambda term: term[0].name))
-        return Index(terms, self.offset + right.offset)
+        return Index(_terms(factors), self.offset + right.offset)
 
     __radd__ = __add__
 
@@ -90,6 +89,10 @@ class Index:
     def factor(self, variable: Variable) -> int:
         """By how much the index grows when the variable grows by one."""
         return dict(self.terms).get(variable, 0)
+
+
+def _terms(factors: Mapping[Variable, int]) -> tuple[tuple[Variable, int], ...]:
+    return tuple(sorted(((v, f) for v, f in factors.items() if f), key=lambda term: term[0].name))
 
 
 IndexLike = Variable | Index | int
@@ -126,10 +129,13 @@ class Buffer:
 
     def position(self, indices: tuple[Index, ...]) -> Index:
         """Where an element lies, in elements from the start of the storage."""
-        total = Index((), self.offset)
+        factors: dict[Variable, int] = {}
+        offset = self.offset
         for one, stride in zip(indices, self.strides, strict=True):
-            total = total + one * stride
-        return total
+            offset += one.offset * stride
+            for variable, factor in one.terms:
+                factors[variable] = factors.get(variable, 0) + factor * stride
+        return Index(_terms(factors), offset)
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

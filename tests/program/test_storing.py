@@ -11,6 +11,7 @@ import graphopt
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
 from graphopt.program.moves import MOST_MOVES, moved, moves_between
+from graphopt.program.storing import stored
 from tests import support
 
 
@@ -46,6 +47,26 @@ def test_transformed_weights_are_made_at_creation(tmp_path: Path) -> None:
     small = graphopt.compile(model, name="net", small=True)
     small.save(tmp_path / "s")
     assert read_manifest(tmp_path / "s").program.made_bytes == 0
+
+
+def test_weights_that_are_stored_as_they_lie_are_not_copied() -> None:
+    """Two products, one of whose weights are used twice; then a block with something else behind them."""
+    generator = np.random.default_rng(0)
+    weights = {f"w{n}": generator.standard_normal((64, 64)).astype(np.float32) for n in range(2)}
+    model = support.model(
+        """g (float[8,64] x) => (float[8,64] y) {
+            a = MatMul(x, w0) b = Relu(a) c = MatMul(b, w1) d = Relu(c) y = MatMul(d, w0)
+        }""",
+        17, **weights,
+    )  # fmt: skip
+    program = graphopt.compile(model, name="net")
+    linked = program.linked
+    kept = stored(program.target, [[linked.listing]], linked.weights, linked.held)
+    assert kept.weights is linked.weights
+    assert kept.levels == ((linked.listing,),)
+    longer = np.concatenate([linked.weights, np.ones(64, np.uint8)])
+    others = stored(program.target, [[linked.listing]], longer, linked.held)
+    assert np.array_equal(others.weights, linked.weights) and others.weights is not longer
 
 
 def test_moves_give_one_packed_form_of_another() -> None:

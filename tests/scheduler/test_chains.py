@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -88,3 +91,19 @@ def test_a_list_can_be_run_and_is_no_slower_than_without_chains(
     assert chained(program, workers, 50.0, 20.0, evaluations) == (found, time), "the same input, the same list"
     least, _ = chained(program, workers, 50.0, 20.0, 4)
     assert time <= simulated(program, least, workers, 50.0, 20.0) + 1e-6
+
+
+def test_the_steps_of_a_recurrent_layer_are_searched_without_numba() -> None:
+    """A hundred runs, each of which needs the one before; compiling the search takes longer than it does."""
+    code = """
+import sys
+from scheduler.chains import Runs, chained, simulated
+count = 100
+drawn = Runs.of([4] * count, [4e3] * count, [4e3] * count, {run: [run - 1] if run else [] for run in range(count)}, {})
+found, time = chained(drawn, 4, 300.0, 150.0, 8000)
+assert len(found) == count and simulated(drawn, found, 4, 300.0, 150.0) == time
+assert "numba" not in sys.modules
+"""
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

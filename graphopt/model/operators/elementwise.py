@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -118,8 +119,15 @@ def _remainder(left: dims.Dim, right: dims.Dim) -> dims.Dim | None:
     return None
 
 
+def _difference(left: object, right: object) -> Any:
+    """left - right; of numbers a number."""
+    return left - right if type(left) is type(right) is int else sympy.sympify(left) - sympy.sympify(right)
+
+
 def _sign(expression: object) -> str | None:
     """'+', '-', '0' or None where the sign of an expression depends on its symbols."""
+    if isinstance(expression, int):
+        return "0" if expression == 0 else "+" if expression > 0 else "-"
     value = sympy.sympify(expression)
     if value.is_zero:
         return "0"
@@ -134,7 +142,7 @@ def _sign_in(yes: str, no: str) -> Evaluator:
     def compare(left: object, right: object) -> bool | None:
         if isinstance(left, bool) and isinstance(right, bool):
             left, right = int(left), int(right)
-        difference = sympy.sympify(left) - sympy.sympify(right)
+        difference = _difference(left, right)
         sign = _sign(difference)
         if sign is None:
             if yes == "0" and difference.is_zero is False:
@@ -151,7 +159,7 @@ def _extreme(pick_larger: bool) -> Evaluator:
     def extreme(*items: dims.Dim) -> dims.Dim | None:
         best = items[0]
         for item in items[1:]:
-            sign = _sign(sympy.sympify(item) - sympy.sympify(best))
+            sign = _sign(_difference(item, best))
             if sign is None:
                 best = dims.normal((sympy.Max if pick_larger else sympy.Min)(best, item))
             elif (sign == "+") == pick_larger and sign != "0":

@@ -187,7 +187,8 @@ def _cut(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
     if facts.opset(node) < 10 or source is None or result is None or (listed is None and nodes.input_at(node, 3)):
         return ()
     axes = range(len(source)) if listed is None else (axis % len(source) for axis in listed)
-    return tuple(Counting((axis,), source[axis]) for axis in axes if isinstance(result[axis], sympy.Symbol))
+    free = (axis for axis in axes if not isinstance(result[axis], int))
+    return tuple(Counting((axis,), source[axis]) for axis in free if isinstance(result[axis], sympy.Symbol))
 
 
 def _slice(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:

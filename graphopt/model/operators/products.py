@@ -53,13 +53,18 @@ def _attention_dims(node: ir.Node, facts: Knowledge) -> Result:
         heads, shared, width, wide = query[1], key[1], key[3], value[3]
         result = (*query[:3], wide)
     else:
-        width, wide = (dims.normal(sympy.sympify(one[2]) / shared) for one in (key, value))
-        result = (query[0], query[1], dims.normal(sympy.sympify(wide) * heads))
-    keys = dims.normal(sympy.sympify(before[2]) + key[-2])
+        width, wide = (_part(one[2], shared) for one in (key, value))
+        result = (query[0], query[1], dims.normal(wide * heads))
+    keys = dims.normal(before[2] + key[-2])
     kept = ((query[0], shared, keys, width), (query[0], shared, keys, wide), (query[0], heads, query[-2], keys))
     types = [facts.known(one).type for one in (given[0], given[1], given[2], given[0]) if one is not None]
     made = (Known(kind, shape, None) for kind, shape in zip(types, (result, *kept), strict=True))
     return tuple(one for one, _ in zip(made, node.outputs, strict=False))
+
+
+def _part(dim: dims.Dim, count: int) -> dims.Dim:
+    exact = dims.quotient(dim, count)
+    return dims.normal(sympy.sympify(dim) / count) if exact is None else exact
 
 
 def _matmul_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:

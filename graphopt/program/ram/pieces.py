@@ -218,8 +218,9 @@ class Pieces:
         """What waits for a run waits for its pieces; a chain with a run in pieces is no one worker's any more."""
         broken: set[int] = set()
         chain: list[int] = []
+        following = self.ticketed.following
         for run, _ in self.ticketed.waits:
-            chain = [*chain, run] if run in self.ticketed.following else [run]
+            chain = [*chain, run] if run in following else [run]
             if any(len(pieces_of[one]) > 1 for one in chain):
                 broken.update(chain)
         steps: list[ListStep] = []

@@ -35,7 +35,9 @@ class Counts:
                 for output, axis in zip(node.outputs, counting.axes, strict=False):
                     shape = facts.shape(output)
                     dim = None if axis is None or shape is None else shape[axis]
-                    if most is not None and isinstance(dim, sympy.Symbol) and dim not in self.makers:
+                    if most is None or isinstance(dim, int):
+                        continue
+                    if isinstance(dim, sympy.Symbol) and dim not in self.makers:
                         self._most[dim], self.makers[dim] = most, node
 
     def __bool__(self) -> bool:
@@ -51,7 +53,7 @@ class Counts:
         known = [part for part in parts if part is not None]
         if not parts or len(known) != len(parts):
             return None
-        return next((fold(known) for kind, fold, _ in _FOLDS if isinstance(dim, kind)), None)
+        return next((fold(known) for kind, fold, _ in _folds() if isinstance(dim, kind)), None)
 
     def expression(self, dim: Dim, count: Callable[[View], Expression]) -> Expression:
         """A dim that has a largest, for a routine; `count` reads one that a run has stored."""
@@ -59,13 +61,15 @@ class Counts:
             return integer(int(dim))
         if dim in self._most:
             return count(self.places[dim])
-        step = next(step for kind, _, step in _FOLDS if isinstance(dim, kind))
+        step = next(step for kind, _, step in _folds() if isinstance(dim, kind))
         return reduce(step, (self.expression(part, count) for part in dim.args))
 
 
-_FOLDS: tuple[tuple[type, Callable[[list[int]], int], Callable[[Expression, Expression], Expression]], ...] = (
-    (sympy.Add, sum, lambda a, b: a + b),
-    (sympy.Mul, prod, lambda a, b: a * b),
-    (sympy.Max, max, maximum),
-    (sympy.Min, min, minimum),
-)  # what grows with each of its parts
+def _folds() -> tuple[tuple[type, Callable[[list[int]], int], Callable[[Expression, Expression], Expression]], ...]:
+    """What grows with each of its parts."""
+    return (
+        (sympy.Add, sum, lambda a, b: a + b),
+        (sympy.Mul, prod, lambda a, b: a * b),
+        (sympy.Max, max, maximum),
+        (sympy.Min, min, minimum),
+    )

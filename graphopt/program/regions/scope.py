@@ -155,7 +155,8 @@ class Scope:
                 if inferred is not None and said is not None and len(inferred) == len(said):
                     pairs = zip(inferred, said, strict=True)
                     self._symbols.update({one: size for one, size in pairs
-                                          if isinstance(one, sympy.Symbol) and one not in chosen})  # fmt: skip
+                                          if not isinstance(one, int) and isinstance(one, sympy.Symbol)
+                                          and one not in chosen})  # fmt: skip
         shape, said_so = self.facts.shape(value), self._symbols
         if shape is None or not said_so:
             return shape

@@ -66,8 +66,8 @@ class Layout:
         """Planes, rows and columns with the halo, or of the images that these are a part of."""
         if self.within is not None:
             return self.within
-        depth, height, width = (b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
-        return depth, height, width
+        before, size, after = self.before, self.size, self.after
+        return before[0] + size[0] + after[0], before[1] + size[1] + after[1], before[2] + size[2] + after[2]
 
     @property
     def column_stride(self) -> int:

@@ -138,31 +138,25 @@ class DirectPacking:
         """The weights of each tile of dense groups that are alike."""
         problem, together = self.problem, some.together
         plain = dense_groups(problem, array, some)
-        steps = [
-            Step(s.channel + i.channel, s.plane, s.row, s.column + i.column)
+        planes, rows, columns = problem.kernel
+        order = [
+            (((s.channel + i.channel) * planes + s.plane) * rows + s.row) * columns + s.column + i.column
             for group in chunks(problem, problem.input, problem.depth * together)
             for s in group.starts
             for i in group.inner
         ]
-        taken = plain[
-            :,
-            :,
-            [s.channel for s in steps],
-            [s.plane for s in steps],
-            [s.row for s in steps],
-            [s.column for s in steps],
-        ]
-        tiles_of = vector_groups(problem, self.lanes, self.vectors, together)
-        lanes = sum(tiles.size * tiles.count for tiles in tiles_of) * self.lanes
-        whole = np.zeros((len(plain), lanes, len(steps)), array.dtype)
-        whole[:, : problem.width * together] = taken
         parts = []
-        for group in whole:
-            for tiles in tiles_of:
+        for group in plain:
+            taken = group.reshape(len(group), -1)
+            if order != list(range(len(order))):
+                taken = taken.take(order, axis=1)
+            for tiles in vector_groups(problem, self.lanes, self.vectors, together):
                 size = tiles.size * self.lanes
                 for tile in range(tiles.count):
                     first = tiles.start * self.lanes + tile * size
-                    parts.append(group[first : first + size].T.reshape(-1))
+                    part = np.zeros((len(order), size), array.dtype)
+                    part[:, : max(len(taken) - first, 0)] = taken[first : first + size].T
+                    parts.append(part.reshape(-1))
         return parts
 
 
@@ -202,6 +196,8 @@ def dense_groups(
     if some is None:
         return given
     together, first = some.together, some.first * merged_groups(problem)
+    if together == 1:
+        return given[first : first + some.count]
     found = np.zeros((some.count, together * width, together * depth, *problem.kernel), array.dtype)
     for group in range(some.count * together):
         dense, place = divmod(group, together)

@@ -55,6 +55,7 @@ def store_pixels(
     layout, lanes = problem.output, lanes or f.module.target.lanes()
     _, block, _, row, column, _ = problem.variables
     element = types.scalar(problem.epilogue.dtype)
+    block_stride, row_stride, column_stride = layout.block_stride, layout.row_stride, layout.column_stride
     jobs = [
         (pixel, vector, part)
         for pixel, total in zip(pixels, sums, strict=True)
@@ -72,12 +73,11 @@ def store_pixels(
         for ((r, c), vector, _), one in zip(some, made, strict=True):
             if planes:
                 for channel in range(valid[vector]):
-                    place = (vector * lanes + channel) * layout.block_stride
-                    place += r * layout.row_stride + c * layout.column_stride
+                    place = (vector * lanes + channel) * block_stride + r * row_stride + c * column_stride
                     f.store(f.extract(one, channel), f.at(y, place, element))
                 continue
             blocks, lane = divmod(vector * lanes, layout.block)
-            place = blocks * layout.block_stride + r * layout.row_stride + c * layout.column_stride + lane
+            place = blocks * block_stride + r * row_stride + c * column_stride + lane
             _store(f, one, f.at(y, place, element), valid[vector], whole=layout.order == "NCHWc")
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 Fractions = tuple[tuple[Fraction, ...], ...]
+Factors = tuple[tuple[float, ...], ...]
 
 F2_POINTS = (Fraction(0), Fraction(1), Fraction(-1))  # transforms of F(2, 3) but add and take away
 F4_POINTS = (Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fraction(-4, 3))
@@ -38,6 +39,11 @@ class Filtering:
     def size(self) -> int:
         """Elements of a window."""
         return len(self.window)
+
+
+def rounded(exact: Fractions) -> Factors:
+    """A matrix as kernels have it."""
+    return tuple(tuple(map(float, row)) for row in exact)
 
 
 def filtering(outputs: int, taps: int, points: tuple[Fraction, ...]) -> Filtering:

@@ -10,15 +10,13 @@ import functools
 from collections.abc import Sequence
 
 from kernels.llvm.function import Function, Value
-from kernels.templates.convolution.toom_cook import Fractions
+from kernels.templates.convolution.toom_cook import Factors
 
-Factors = tuple[tuple[float, ...], ...]
 Vectors = Sequence[Value | None]  # None: zero
 
 
-def product(f: Function, exact: Fractions, vectors: Vectors) -> list[Value | None]:
-    """A matrix @ vectors; its numbers are rounded."""
-    matrix = tuple(tuple(map(float, row)) for row in exact)
+def product(f: Function, matrix: Factors, vectors: Vectors) -> list[Value | None]:
+    """A matrix @ vectors."""
     by_rows = _row_pairs(matrix)
     if by_rows:
         return _with_row_pairs(f, matrix, vectors, by_rows)

@@ -25,7 +25,7 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.toom_cook import Filtering, Fractions
+from kernels.templates.convolution.toom_cook import Filtering, rounded
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
 from kernels.templates.convolution.winograd_narrow import TAPS, TapPacking, write_filters
@@ -88,6 +88,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         if candidate.from_taps:
             self.packing = TapPacking(problem, self.lanes, candidate.vectors)
         self.made = FILTERINGS[candidate.outputs]
+        self.window_matrix, self.output_matrix = rounded(self.made.window), rounded(self.made.output)
         self.row_kinds, self.column_kinds = (_kinds(problem, axis, self.made) for axis in (1, 2))
         self.wide = -(-problem.output.size[2] // self.candidate.outputs)
         self.chunks = balanced(-(-problem.output.size[1] // self.candidate.outputs), candidate.chunk)
@@ -199,9 +200,9 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 for row in range(down.low, down.high):
                     place = row * layout.row_stride + column * layout.column_stride
                     loaded[row] = f.load(self.kind, f.at(f.parameter("x"), place))
-            columns.append(product(f, self.made.window, loaded))
+            columns.append(product(f, self.window_matrix, loaded))
         for row in range(size):
-            moved = product(f, self.made.window, [columns[column][row] for column in range(size)])
+            moved = product(f, self.window_matrix, [columns[column][row] for column in range(size)])
             for column, value in enumerate(moved):
                 target = f.at(f.parameter("moved"), (row * size + column) * self.depth_point)
                 f.store(value or f.number(self.kind, 0), target, align=4 * self.lanes)
@@ -347,10 +348,10 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 )
                 for row in range(size)
             ]
-            columns.append(product(f, _first_rows(self.made, down.outputs), loaded))
+            columns.append(product(f, self.output_matrix[: down.outputs], loaded))
         leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
         for row in range(down.outputs):
-            made = product(f, _first_rows(self.made, across.outputs), [columns[column][row] for column in range(size)])
+            made = product(f, self.output_matrix[: across.outputs], [columns[column][row] for column in range(size)])
             values = [value or f.number(self.kind, 0) for value in made]
             pixels = [(row, column) for column in range(across.outputs)]
             store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, values, (valid,))
@@ -372,10 +373,6 @@ def _most(f: Function, value: Amount, least: Amount) -> Amount:
     if isinstance(value, int) and isinstance(least, int):
         return max(value, least)
     return f.maximum(f.integer(value), f.integer(least))
-
-
-def _first_rows(made: Filtering, count: int) -> Fractions:
-    return made.output[:count]
 
 
 def _apart(elements: int, lanes: int) -> int:

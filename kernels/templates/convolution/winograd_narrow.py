@@ -17,7 +17,7 @@ from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
-from kernels.templates.convolution.toom_cook import Filtering
+from kernels.templates.convolution.toom_cook import Filtering, rounded
 from kernels.templates.convolution.transform import product
 from kernels.templates.narrow import load_wide
 
@@ -77,7 +77,7 @@ def write_filters(
         return name
     given = (Parameter("taps", "ptr", "noalias nocapture readonly"), Parameter("points", "ptr", "noalias nocapture"))
     f = Function(module, name, given)
-    lanes, kind = module.target.lanes(), memory_type(dtype)
+    lanes, kind, matrix = module.target.lanes(), memory_type(dtype), rounded(made.taps)
 
     def vector(number: Value, _: tuple[Value, ...], *, rows: tuple[int, int]) -> None:
         channel = f.binary("udiv", number, f.integer(vectors)) if vectors > 1 else number
@@ -86,9 +86,9 @@ def write_filters(
         source = f.at(f.parameter("taps"), place, kind)
         aim = f.at(f.parameter("points"), f.mul(number, lanes))
         taps = [load_wide(f, f.at(source, tap * vectors * lanes, kind), dtype, lanes) for tap in range(TAPS)]
-        columns = [product(f, tuple(made.taps[row] for row in rows), taps[column::3]) for column in range(3)]
+        columns = [product(f, tuple(matrix[row] for row in rows), taps[column::3]) for column in range(3)]
         for number_of, row in enumerate(rows):
-            for column, value in enumerate(product(f, made.taps, [one[number_of] for one in columns])):
+            for column, value in enumerate(product(f, matrix, [one[number_of] for one in columns])):
                 assert value is not None, "each point sees a tap"
                 f.store(value, f.at(aim, (row * made.size + column) * apart), align=4 * lanes)
 

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from kernels.dtype import DType
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
-from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Filtering, filtering
+from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Factors, Filtering, filtering, rounded
 from kernels.templates.narrow import numbers
 
+TOGETHER = 1 << 13  # pairs of channels whose weights are transformed at once
 FILTERINGS = {2: filtering(2, 3, F2_POINTS), 4: filtering(4, 3, F4_POINTS)}  # by their outputs
 
 
@@ -53,9 +54,9 @@ class WinogradPacking:
         return self.problem.weights_dtype is DType.F32
 
     @property
-    def matrix(self) -> tuple[tuple[float, ...], ...]:
+    def matrix(self) -> Factors:
         """G, of G w G^T."""
-        return _numbers(FILTERINGS[self.outputs])
+        return rounded(FILTERINGS[self.outputs].taps)
 
     def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The nine taps in the places of points."""
@@ -78,45 +79,48 @@ class WinogradPacking:
         points_of: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]],
     ) -> npt.NDArray[np.generic]:
         """`points_of` gives (points, channels, output channels) of (output channels, channels, 3, 3)."""
-        parts = []
         groups = vector_groups(self.problem, self.lanes, self.vectors)
+        each: list[npt.NDArray[np.generic]] = []
         for some in merged(self.problem):
             for dense in dense_groups(self.problem, array, some):
                 moved = points_of(dense[:, :, 0])
                 points, depth, width = moved.shape
-                whole = np.zeros((points, self.depth, self.point_elements // self.depth), dtype)
-                whole[:, :depth, :width] = moved
-                for point in whole:
-                    for group in groups:
-                        size = group.size * self.lanes
-                        for panel in range(group.count):
-                            first = group.start * self.lanes + panel * size
-                            parts.append(point[:, first : first + size].reshape(-1))
-        return np.concatenate(parts)
+                found, place = np.zeros((points, self.point_elements), dtype), 0
+                for group in groups:
+                    size = group.size * self.lanes
+                    for panel in range(group.count):
+                        first = group.start * self.lanes + panel * size
+                        rows = found[:, place : place + self.depth * size].reshape(points, self.depth, size)
+                        rows[:, :depth, : max(width - first, 0)] = moved[:, :, first : first + size]
+                        place += self.depth * size
+                each.append(found.reshape(-1))
+        return each[0] if len(each) == 1 else np.concatenate(each)
 
 
-def transformed(weights: npt.NDArray[np.generic], made: Filtering) -> npt.NDArray[np.float64]:
+def transformed(weights: npt.NDArray[np.generic], made: Filtering) -> npt.NDArray[np.float32]:
     """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, 3, 3).
 
     The sums of G w first, then those with G^T; each goes through its terms in their order, product by product, and
-    leaves out those with 0: so does a library that makes them at creation.
+    leaves out those with 0: so does a library that makes them at creation. Sums are of float64, and of so few pairs at
+    once that they stay in the caches: ten times as fast as all pairs together.
     """
-    taps = weights.astype(np.float64).transpose(2, 3, 1, 0)
-    rows = _sums(_numbers(made), taps)
-    found = _sums(_numbers(made), rows.swapaxes(0, 1)).swapaxes(0, 1)
-    return found.reshape(made.size**2, *taps.shape[2:])
+    taps = np.ascontiguousarray(weights.transpose(2, 3, 1, 0)).reshape(3, 3, -1)
+    count, matrix = taps.shape[2], rounded(made.taps)
+    found = np.empty((made.size, made.size, count), np.float32)
+    for start in range(0, count, TOGETHER):
+        rows = _sums(matrix, taps[..., start : start + TOGETHER].astype(np.float64))
+        for row, some in zip(found, rows, strict=True):
+            row[:, start : start + TOGETHER] = _sums(matrix, some)
+    return found.reshape(made.size**2, *weights.shape[1::-1])
 
 
-def _sums(matrix: tuple[tuple[float, ...], ...], terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _sums(matrix: Factors, terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """For each row the sum of the terms times its numbers."""
-    found = np.empty((len(matrix), *terms.shape[1:]))
+    found, product = np.empty((len(matrix), *terms.shape[1:])), np.empty(terms.shape[1:])
     for total, row in zip(found, matrix, strict=True):
         (first, *others) = [(scale, term) for scale, term in zip(row, terms, strict=True) if scale]
         np.multiply(first[1], first[0], out=total)
         for scale, term in others:
-            total += scale * term
+            np.multiply(term, scale, out=product)
+            total += product
     return found
-
-
-def _numbers(made: Filtering) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(map(float, row)) for row in made.taps)

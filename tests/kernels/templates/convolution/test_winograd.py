@@ -16,6 +16,7 @@ from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution
 from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, filtering
 from kernels.templates.convolution.winograd_choice import Winograd
+from kernels.templates.convolution.winograd_weights import FILTERINGS, TOGETHER, transformed
 from kernels.tensor.expression import relu
 from tests.kernels.machine_code import hot_loop, spills
 from tests.kernels.targets import NAMED
@@ -123,6 +124,18 @@ def test_groups_that_have_a_winograd_form_and_others():
 def test_strided_convolutions_have_no_winograd_form():
     strided = convolution(1, 32, 32, (9, 9), (3, 3), strides=(2, 2), order="NCHWc")
     assert winograd.candidates(strided, host()) == ()
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_weights_have_the_same_bits_in_however_many_pieces_they_are_transformed(outputs):
+    """Of more pairs of channels than are transformed at once: each number is that of its own pair alone."""
+    drawn = np.random.default_rng(0).standard_normal((3, TOGETHER // 2, 3, 3))
+    weights, made = drawn.astype(np.float32), FILTERINGS[outputs]
+    found = transformed(weights, made)
+    assert found.dtype == np.float32 and found.shape == (made.size**2, TOGETHER // 2, 3)
+    for output, channel in ((0, 0), (1, 7), (2, TOGETHER // 2 - 1)):
+        alone = transformed(weights[output : output + 1, channel : channel + 1], made)
+        assert np.array_equal(found[:, channel, output], alone[:, 0, 0])
 
 
 def first(problem: Convolution, outputs: int) -> Winograd:
