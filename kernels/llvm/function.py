@@ -200,7 +200,7 @@ class Function:
     def each(self, kind: str, text: Callable[..., str], *operands: Value) -> Value:
         """One instruction per part; operands of one part serve all."""
         given = [operand.parts for operand in operands]
-        count = max(map(len, given))
+        count = max(map(len, given), default=1)
         if count == 1:
             return self.value(kind, text(*[parts[0] for parts in given]))
         several = [parts if len(parts) > 1 else parts * count for parts in given]
