@@ -168,9 +168,13 @@ def test_a_large_branch_runs_only_where_it_is_chosen() -> None:
     [
         (COUNTED, {"trips": np.array(65), "true": np.array(True)}),  # too many copies, and no known number of rows
         (BRANCHES.replace("float[3] b", "float b").replace("Neg(x)", "ReduceSum<keepdims = 0>(x)"), {}),  # other ranks
-        (BRANCHES.replace("float[3] b", "float[6,6] b").replace("float[3] a", "float[3,3] a")
-         .replace("Exp(x)", "Expand(x, nine)").replace("Neg(x)", "Expand(o, more)"),
-         {"nine": np.array([3, 3]), "o": np.ones((1, 1), np.float32), "more": np.array([6, 6])}),  # two other dims
+        (
+            BRANCHES.replace("float[3] b", "float[6,6] b")
+            .replace("float[3] a", "float[3,3] a")
+            .replace("Exp(x)", "Expand(x, nine)")
+            .replace("Neg(x)", "Expand(o, more)"),
+            {"nine": np.array([3, 3]), "o": np.ones((1, 1), np.float32), "more": np.array([6, 6])},
+        ),  # two other dims
         (ENDED.replace("float[2] x", "float[n] x"), CONSTANTS),  # a state of unknown dims
     ],
 )
