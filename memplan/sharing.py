@@ -163,18 +163,19 @@ class _AliasClasses:
             return False
         if self._is_slice(held):
             return False
-        if not self._fits(root, result, self._place[result][1] + start):
+        if not self._fits(root, result, self._place[result][1] + start, (place, place + self.lives[held].size)):
             return False
         self._join(root, result, start, False)
         return True
 
-    def _fits(self, held: str, result: str, start: int) -> bool:
+    def _fits(self, held: str, result: str, start: int, part: tuple[int, int]) -> bool:
         """Whether nothing else is needed on the bytes while `held` or what lies in it is.
 
-        The result itself and what views it have the same contents there; what overwrites it has not, nor does what
-        overwrites the operand once the result is made.
+        The result itself and what views it have the same contents on the operand's bytes, the `part` of `held`; what
+        overwrites it has not, nor does what overwrites the operand once the result is made.
         """
         made = self.lives[result].begin
+        first, last = start + part[0], start + part[1]
         for other_name in self._members[self._place[result][0]]:
             other, other_place = self.lives[other_name], self._place[other_name][1]
             alike = self._views(other_name, result)
@@ -184,7 +185,8 @@ class _AliasClasses:
                 beside = place >= other_place + other.size or other_place >= place + one.size
                 alias = self.aliases.get(name)
                 destroys = alias is not None and alias.overwrites and one.begin >= made and other.end > one.begin + 1
-                if not apart and not beside and (not alike or destroys):
+                inside = first <= max(place, other_place) and min(place + one.size, other_place + other.size) <= last
+                if not apart and not beside and (not alike or destroys or not inside):
                     return False
         return True
 

@@ -36,6 +36,9 @@ _BITS = {
 _PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4", "tensor(float8e8m0)")
 
 
+REFERENCE = "the ONNX reference evaluator"
+
+
 class CannotRun(Exception):
     """Neither engine can run the model, or it failed on a feed; the text is the engine's."""
 
@@ -73,7 +76,7 @@ class Engine:
             try:
                 self._reference = ReferenceEvaluator(onnx.load(path))
                 self._session = None
-                self.name = "the ONNX reference evaluator"
+                self.name = REFERENCE
             except Exception:  # the reference's errors share none either
                 raise CannotRun(_first_line(error)) from error
 

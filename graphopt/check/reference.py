@@ -14,6 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.branches import Branches, watched
+from graphopt.check.double import is_small
+from graphopt.check.engine import REFERENCE
 from graphopt.check.feeds import NOTHING, Contents, Feed, holding
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
@@ -21,7 +23,7 @@ from graphopt.check.inputs import inputs_of
 from graphopt.check.lineage import bounded_outputs, limits_of, stepped_outputs, summed_outputs
 from graphopt.check.noise import Case, Noise
 from graphopt.check.randomness import random_outputs
-from graphopt.check.runner import CannotRun, OutOfTime, Workplace
+from graphopt.check.runner import CannotRun, OutOfTime, Runner, Workplace
 from graphopt.check.search import Search
 from graphopt.check.sizes import Assignment
 from graphopt.check.tables import changed_table
@@ -81,7 +83,7 @@ class Reference:
             return
         runnable = model
         try:
-            self.runner = workplace.runner(model, self._sound)
+            self.runner = self._runner_of(model, work_of_run(copy, facts, {}))
         except CannotRun as error:
             around = cut(model)
             if around is None:
@@ -119,6 +121,15 @@ class Reference:
         self._record(work)
         if self.foreign:
             self.limited = f"compared around what cannot be run here: {', '.join(self.foreign)}"
+
+    def _runner_of(self, model: ir.Model, work: int) -> Runner:
+        """ONNX Runtime, or the reference for a small model of operators or types that it lacks; raises CannotRun."""
+        try:
+            return self.workplace.runner(model, self._sound)
+        except CannotRun:
+            if not self._sound or not is_small(model, work):
+                raise
+            return self.workplace.runner(model, True, defining=True)
 
     def _give(self, given: Given) -> None:
         """Run the original on a feed of the user's; what it gives must be what is expected, if anything is."""
@@ -198,7 +209,7 @@ class Reference:
                 return self.verdict("different", "a custom operator was changed or removed")
             candidate = around.model
         try:
-            runner = self.workplace.runner(candidate, self._sound)
+            runner = self.workplace.runner(candidate, self._sound, defining=self.engine == REFERENCE)
         except CannotRun as error:
             return self.verdict("different", f"the result cannot be loaded: {error}")
         if runner.engine != self.engine:

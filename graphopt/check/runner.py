@@ -72,13 +72,14 @@ class Workplace:
         """An engine loaded with the model, in a process of its own unless it is `sound`; raises CannotRun.
 
         `optimized` asks for ONNX Runtime's own optimizations, which crash on some models, so that they have that
-        process too. `alone` asks for ONNX Runtime or nothing, of a sound model, `defining` for the reference.
+        process too. `alone` asks for ONNX Runtime or nothing, of a sound model, `defining` for the reference, which
+        takes no weights from outside of its file.
         """
         endless = endless_loop(model)
         if endless is not None:
             raise CannotRun(endless)
         # Optimizers look into weights, so that these are not handed over.
-        path, given = self._write(model, None if optimized else SHARED_MINIMUM)
+        path, given = self._write(model, None if optimized or defining else SHARED_MINIMUM)
         names = tuple(value.name or "" for value in model.graph.outputs)
         if sound and not optimized:
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}

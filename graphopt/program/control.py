@@ -1,6 +1,7 @@
 """Control flow as plain nodes, where a region of its own would not do, or do worse.
 
     If(c) { a } else { b }      -->  Where(c, a, b) for a few nodes, or one of the two where c is known
+    If(c) { [n] } else { [m] }  -->  the first n of Concat(a, b), or what follows: data decides how many there are
     Scan(state, rows) { body }  -->  one copy of the body for each row
     Loop(3, c, state) { body }  -->  three copies; a state stays as it was from where c is false
 
@@ -18,7 +19,7 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model import nodes
-from graphopt.model.dims import declared
+from graphopt.model.dims import Dims, declared
 from graphopt.model.facts import Facts
 from graphopt.model.going import count_of, keeps_going
 from graphopt.model.trips import ended
@@ -110,12 +111,33 @@ class _Inlining:
         if known is not None:
             return self._copy(graphs[0 if known else 1], [])
         self._require(graphs, 1, MOST_BRANCHED)
-        shapes = [[self._facts.static_shape(value) for value in graph.outputs] for graph in graphs]
-        if shapes[0] != shapes[1] or None in shapes[0]:
-            raise _Stays("its branches give other dims, or such as are not known")
+        sides = zip(*([self._facts.shape(value) for value in graph.outputs] for graph in graphs), strict=True)
+        axes = [self._differing_axis(a, b) for a, b in sides]
         yes, no = (self._copy(graph, []) for graph in graphs)
         flag = self._flat(condition)
-        return [self._add("Where", [flag, a, b]) for a, b in zip(yes, no, strict=True)]
+        return [
+            self._add("Where", [flag, a, b]) if axis is None else self._part(flag, a, b, axis)
+            for a, b, axis in zip(yes, no, axes, strict=True)
+        ]
+
+    def _differing_axis(self, yes: Dims | None, no: Dims | None) -> int | None:
+        """The one axis along which the results of two branches may have other dims, None where they have the same."""
+        if yes is None or no is None or len(yes) != len(no):
+            raise _Stays("its branches give other numbers of dims, or such as are not known")
+        axes = [axis for axis, (a, b) in enumerate(zip(yes, no, strict=True)) if a != b]
+        if len(axes) > 1:
+            raise _Stays("its branches give other dims along several axes")
+        if axes and self._opset < 10:
+            raise _Stays("a Slice of its opset has constant bounds")
+        return axes[0] if axes else None
+
+    def _part(self, flag: ir.Value, yes: ir.Value, no: ir.Value, axis: int) -> ir.Value:
+        """One of two values that differ in one dim: the first or the last elements of both, one after the other."""
+        place = self._constant(np.array([axis], np.int64))
+        count = self._add("Gather", [self._add("Shape", [yes]), place])
+        bounds = [self._constant(np.array([bound], np.int64)) for bound in (0, np.iinfo(np.int64).max)]
+        start, end = self._add("Where", [flag, bounds[0], count]), self._add("Where", [flag, count, bounds[1]])
+        return self._add("Slice", [self._add("Concat", [yes, no], {"axis": axis}), start, end, place])
 
     def _known(self) -> bool | None:
         """The condition of an If, where it is known."""

@@ -61,8 +61,12 @@ class Module:
         self._functions[name] = text
 
     def leave_to_optimizer(self, name: str) -> None:
-        """Say that an exported function, and what it calls, are plain loops, for LLVM's optimizer to work on."""
-        self._plain.add(name)
+        """Say that an exported function, and what it calls, are plain loops, for LLVM's optimizer to work on.
+
+        All code for a GPU goes through it, and its modules are not divided.
+        """
+        if not self.target.is_gpu:
+            self._plain.add(name)
 
     def rename(self, name: str, other: str) -> None:
         """Give a function that nothing here calls another name."""

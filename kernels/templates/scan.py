@@ -44,7 +44,7 @@ def build(problem: CumulativeSum, target: Target, name: str = "cumulative_sum") 
     outer, size = math.prod(problem.shape[:axis]), problem.shape[axis]
     inner, total = math.prod(problem.shape[axis + 1 :]), math.prod(problem.shape)
     module, kind = Module(target), types.scalar(problem.dtype)
-    lanes = target.lanes(problem.dtype)
+    lanes = max(1, target.lanes(problem.dtype))  # a GPU has no vectors
     stretch = max(1, BLOCK_BYTES // max(1, size * inner * problem.dtype.bytes))
     blocks = max(1, -(-outer // stretch))
 

@@ -60,3 +60,12 @@ def test_subnormal_numbers_count_as_zeros() -> None:
     found = without_subnormals(x)
     assert np.array_equal(found, [0, -0.0, 1, np.nan], equal_nan=True) and np.signbit(found)[1]
     assert without_subnormals(np.arange(3)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("rows", "status"), [(8, "verified"), (20_000, "not run")])
+def test_a_small_model_with_weights_is_held_to_the_definition(rows: int, status: str) -> None:
+    """ONNX Runtime multiplies no bfloat16: the reference, which is slow, stands in where a run is short."""
+    text = f"""g (float[{rows},64] x) => (float[{rows},64] y) {{
+        h = MatMul(x, w) b = Cast<to = 16>(h) c = Mul(b, b) d = Mul(c, b) e = Identity(d) y = Cast<to = 1>(e) }}"""
+    model = support.model(text, 18, w=np.linspace(-1, 1, 4096, dtype=np.float32).reshape(64, 64))
+    assert graphopt.optimize(model).verification.status == status

@@ -29,9 +29,10 @@ def graphs(draw: st.DrawFn, most: int = 9) -> Graph:
         kind = draw(st.sampled_from(["plain", "plain", "view", "in place", "concat"]))
         size = draw(st.integers(0, 40))
         if kind == "view" and inputs[0] != "w":
-            size = size_of[inputs[0]]
+            start = draw(st.sampled_from([0, 0, size_of[inputs[0]] // 2]))
+            size = size_of[inputs[0]] - start
             inputs = inputs[:1]
-            shares.append(Share(name, inputs[0]))
+            shares.append(Share(name, inputs[0], start))
         elif kind == "in place":
             size = size_of[inputs[0]]
             shares += [Share(name, one, overwrites=True) for one in inputs if size_of[one] == size]

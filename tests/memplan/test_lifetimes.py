@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from memplan.bounds import live_peak
 from memplan.graph import Graph, Operator, Share, Value
 from memplan.lifetimes import memory_problem
+from memplan.packing.solve import solve
 from memplan.problem import Alias, InvalidProblem
 from memplan.verify.packing import verify
 from memplan.verify.sequence import verify_sequence
@@ -134,3 +135,20 @@ def test_sharing_never_raises_the_peak_and_without_it_both_counts_agree(graph: G
     # A view keeps its base needed, which without sharing might be dropped: only then may views cost.
     placed = memory_problem(graph, alignment=1, slices=False)
     assert live_peak(memory_problem(graph, alignment=1)) <= live_peak(placed)
+
+
+def test_a_part_of_what_is_needed_longer_lies_in_no_concatenation() -> None:
+    """y joins c and the second half of a: were a laid there, y or c would destroy its first half, which z reads."""
+    values = [Value(name, size) for name, size in (("a", 8), ("first", 4), ("second", 4), ("c", 4), ("y", 8))]
+    operators = [
+        Operator("make", (), ("a",), 1.0),
+        Operator("halve", ("a",), ("first", "second"), 1.0),
+        Operator("compute", ("first",), ("c",), 1.0),
+        Operator("join", ("c", "second"), ("y",), 1.0),
+        Operator("read", ("a", "y"), ("z",), 1.0),
+    ]
+    shares = (Share("first", "a"), Share("second", "a", 4), Share("c", "y"), Share("second", "y", 4))
+    problem = memory_problem(Graph((*values, Value("z", 1, "output")), tuple(operators), shares), alignment=1)
+    held = {buffer.name: buffer.alias for buffer in problem.buffers}
+    assert held["a"] is None and held["c"] is not None
+    verify(problem, solve(problem))

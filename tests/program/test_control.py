@@ -16,6 +16,12 @@ from tests import support
 BRANCHES = """g (float[3] x, bool c) => (float[3] y) {
     y = If (c) <then_branch = yes () => (float[3] a) { a = Exp(x) }, else_branch = no () => (float[3] b) { b = Neg(x) }>
 }"""
+FOUND = """g (float[4] x, float[2,5] w) => (int64[n] y, float[2,m] z) {
+    first = Slice(x, start, end) s = ReduceSum<keepdims = 0>(first) c = Less(s, nil)
+    y, z = If (c) <then_branch = yes () => (int64[0] a, float[2,3] d) { a = Identity(none) d = Identity(w3) },
+                   else_branch = no () => (int64[p] b, float[2,5] e) {
+        f = NonZero(x) b = Reshape(f, minus_one) e = Exp(w) }>
+}"""
 COUNTED = """g (float[2] x, bool go) => (float[2] y, float[4,2] z) {
     y, z = Loop (trips, true, x) <body = b (int64 i, bool on, float[2] s) => (bool on_, float[2] s_, float[2] out) {
         k = Cast<to = 1>(i) s_ = Add(s, k) out = Mul(s_, s) on_ = Identity(on)
@@ -78,6 +84,17 @@ def held_to_the_engine(text: str, feeds: dict[str, np.ndarray], **more: np.ndarr
 def test_both_branches_run_and_one_is_chosen(condition: bool) -> None:
     feeds = {"x": np.array([1, -2, 3], np.float32), "c": np.array(condition)}
     held_to_the_engine(BRANCHES, feeds)
+
+
+@pytest.mark.parametrize("first", [-1.0, 0.0, 2.0])
+def test_data_decides_how_much_the_branches_give(first: float) -> None:
+    """A detector keeps no box where there are none, and else those that it finds."""
+    text = FOUND
+    more = {"none": np.zeros(0, np.int64), "w3": np.ones((2, 3), np.float32), "minus_one": np.array([-1]),
+            "nil": np.float32(0), "start": np.array([0]), "end": np.array([1])}  # fmt: skip
+    assert "If" not in left(text, **more)
+    weights = np.arange(10, dtype=np.float32).reshape(2, 5) / 10
+    held_to_the_engine(text, {"x": np.array([first, 0, 3, 1], np.float32), "w": weights}, **more)
 
 
 def test_a_known_condition_leaves_one_branch() -> None:
@@ -150,7 +167,14 @@ def test_a_large_branch_runs_only_where_it_is_chosen() -> None:
     ("text", "more"),
     [
         (COUNTED, {"trips": np.array(65), "true": np.array(True)}),  # too many copies, and no known number of rows
-        (BRANCHES.replace("float[3] b", "float[1] b").replace("Neg(x)", "ReduceSum(x)"), {}),  # other dims
+        (BRANCHES.replace("float[3] b", "float b").replace("Neg(x)", "ReduceSum<keepdims = 0>(x)"), {}),  # other ranks
+        (
+            BRANCHES.replace("float[3] b", "float[6,6] b")
+            .replace("float[3] a", "float[3,3] a")
+            .replace("Exp(x)", "Expand(x, nine)")
+            .replace("Neg(x)", "Expand(o, more)"),
+            {"nine": np.array([3, 3]), "o": np.ones((1, 1), np.float32), "more": np.array([6, 6])},
+        ),  # two other dims
         (ENDED.replace("float[2] x", "float[n] x"), CONSTANTS),  # a state of unknown dims
     ],
 )

@@ -248,11 +248,10 @@ def _suppressed(scope: Scope, node: ir.Node) -> bool:
 
 # Who has a definition that takes the counts of what it reads, and of which operands.
 _BY_COUNTS: dict[str, Callable[[Scope, ir.Node], bool]] = {
-    **dict.fromkeys(("NonZero", "Shape", "Size", *FOUND), _always),
+    **dict.fromkeys(("NonZero", "ScatterElements", "Shape", "Size", *FOUND), _always),
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK", *REDUCTIONS), _first_alone),
     "NonMaxSuppression": _suppressed,
     "RoiAlign": _first_whole,
-    "ScatterElements": _first_whole,
     "ScatterND": _scattered_rows,
     "Slice": _cut,
     "Unique": _sorted,

@@ -65,8 +65,11 @@ def _value(f: Function, value: Expression, lanes: int, leaves: SeveralLeaves) ->
             before, zero = rounded
             found = emit(f, clip(before, low - zero, high - zero), lanes, leaves)
             kind_of_words = types.with_element(found.type, "i32")
-            name = f"llvm.lrint.{types.suffix(kind_of_words)}.{types.suffix(found.type)}"
-            words = f.call_outside(name, kind_of_words, found)
+            if f.module.target.is_gpu:  # LLVM has no lrint for it
+                words = f.convert("fptosi", kind_of_words, f.intrinsic("llvm.roundeven", found.type, found))
+            else:
+                name = f"llvm.lrint.{types.suffix(kind_of_words)}.{types.suffix(found.type)}"
+                words = f.call_outside(name, kind_of_words, found)
             return f.convert("trunc", narrow, f.add(words, f.number(kind_of_words, zero)) if zero else words)
     return emit(f, value, lanes, leaves)
 

@@ -65,6 +65,12 @@ GRAPHS = {
         {FOUND} a = Gather(v, all) f = Cast<to=1>(i) b = Gather<axis=1>(f, all) g = Gather<axis=0>(x, k)
         h = Neg(v) o, q = TopK(v, one) p = Gather<axis=0>(g, q) c = Add(g, p) d = ScatterND(x, t, h)
         u = Unsqueeze(k, one) w = Cast<to=1>(u) e = ScatterElements<axis=0>(x, u, w) }}""",
+    "scattered": f"""(float[4,5] x) => (float[n] a, float[n,5] b, float[5,n] c) {{
+        {FOUND} w = Greater(v, half) m = NonZero(w) s = Squeeze(m, zero) u = Gather<axis=0>(v, s) h = Neg(v)
+        q = Shape(v) o = Sub(s, q) a = ScatterElements<axis=0>(h, o, u) f = Gather<axis=0>(x, k)
+        g = Gather<axis=0>(f, s) j = Neg(g) d = Shape(g) e = Unsqueeze(s, one) l = Expand(e, d)
+        b = ScatterElements<axis=0>(f, l, j) p = Transpose(f) z = Transpose(j) y = Transpose(l)
+        c = ScatterElements<axis=1>(p, y, z) }}""",
     "again": f"""(float[4,5] x) => (int64[p] a, int64[p] b, int64[n] c, int64[2,p] d, float[n] e, float[n] f) {{
         {FOUND} a, b, c, g = Unique(k) d = Unique<axis=1>(i) e = CumSum(v, nothing) f = CumSum<exclusive=1>(v, nothing)
         }}""",
@@ -166,7 +172,7 @@ def test_readers_of_readers(steps: list[str], seed: int) -> None:
         ("y = Softmax<axis=1>(f)", "Softmax"),
         ("c = CumSum<reverse=1>(f, one) y = Relu(c)", "CumSum"),
         ("t = Transpose(f) y = MatMul(f, t)", "Gemm"),
-        ("o = Unsqueeze(k, zero) y = ScatterElements<axis=1>(o, i, f)", "ScatterElements"),
+        ("o = Unsqueeze(k, one) y = ScatterND(v, o, v)", "ScatterND"),
         ("u = Add(v, w) y = Relu(u)", "Add"),
         ("a = Unique(f) y = Unsqueeze(a, zero)", "Unique"),
         ("a, b = Split<axis=1, num_outputs=2>(f) y = Relu(a)", "Split"),

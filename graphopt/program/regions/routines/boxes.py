@@ -11,6 +11,7 @@ from kernels.routine.writer import (
     Grid,
     as_type,
     both,
+    either,
     gt,
     integer,
     le,
@@ -25,6 +26,7 @@ from kernels.routine.writer import (
 from kernels.tensor.expression import Expression, Unary
 
 _CORNERS = 5  # low and high of the first and of the second coordinate, area
+_AT_ONCE = 128  # chosen boxes that a box is compared with before it is asked whether one covers it
 
 # -- NonMaxSuppression ------------------------------------------------------------------------------------------------
 
@@ -92,11 +94,14 @@ def _candidates(
 def _is_covered(
     w: Stage, one: Sequence[Expression], chosen: Grid, taken: Expression, threshold: Expression
 ) -> Expression:
-    """Whether one of the chosen boxes covers this one too much."""
-    covered, other = w.local(DType.BOOL, False), w.local(DType.I64, 0)
-    with w.loop_while(lt(other, taken)):
-        w.set(covered, _covers(w, one, [chosen[place, other] for place in range(_CORNERS)], threshold))
-        w.set(other, pick(covered, taken, other + 1))
+    """Whether one of the chosen boxes covers this one too much; so many at once are looked at in vectors."""
+    covered, start = w.local(DType.BOOL, False), w.local(DType.I64, 0)
+    with w.loop_while(both(lt(start, taken), Unary("not", covered))):
+        end = w.local(DType.I64, minimum(start + _AT_ONCE, taken))
+        with w.loop(end, start) as other:
+            covers = _covers(w, one, [chosen[place, other] for place in range(_CORNERS)], threshold)
+            w.set(covered, either(covered, covers))
+        w.set(start, end)
     return covered
 
 

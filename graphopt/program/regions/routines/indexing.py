@@ -36,8 +36,9 @@ def scatter_elements(node: Defined) -> None:
         with w.shared(1):
             with w.loop(prod(shape)) as at:
                 y.put(at, x.at(at))
+            (size,) = node.extents(w, node.dims(0)[axis : axis + 1])
             with w.loops(*node.extents(w, node.dims(1))) as places:
-                chosen = counted(indices[places], shape[axis])
+                chosen = counted(indices[places], size)
                 at_place = w.local(DType.I64, y.place([*places[:axis], chosen, *places[axis + 1 :]]))
                 y.put(at_place, _reduced(node, y.at(at_place), updates[places]))
 

@@ -250,8 +250,9 @@ def held(kind: DType) -> DType:
     return kind.held
 
 
-def counted(x: Expression, size: int) -> Expression:
+def counted(x: Expression, size: int | Expression) -> Expression:
     """An index into a dim of `size`, counted from the end where it is negative, and moved inside the dim."""
     wide = as_type(x, DType.I64)
     found = pick(lt(wide, 0), wide + size, wide)
-    return minimum(maximum(found, 0), max(size - 1, 0))
+    last = max(size - 1, 0) if isinstance(size, int) else maximum(size - 1, 0)
+    return minimum(maximum(found, 0), last)

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import graphopt
 from tests.program.regions.routines.one_node import held, same
 
 ML = "ai.onnx.ml"
@@ -95,3 +97,28 @@ def test_grams(shape: tuple[int, ...], skips: int, mode: str) -> None:
     same("TfIdfVectorizer", [x], opset=15, mode=mode, min_gram_length=1, max_gram_length=2, max_skip_count=skips,
          ngram_counts=[0, 4], ngram_indexes=[0, 1, 2, 3, 4, 5, 6], pool_int64s=[2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
          weights=[0.5, 1, 2, 3, 4, 5, 6], tolerance=1e-6)  # fmt: skip
+
+
+def test_pipelines_are_whole() -> None:
+    """Between steps as scikit-learn's converters write them stand values whose types no schema tells."""
+    first = [
+        helper.make_node("Imputer", ["x"], ["a"], domain=ML, imputed_value_floats=[0.5], replaced_value_float=-1.0),
+        helper.make_node("Scaler", ["a"], ["b"], domain=ML, offset=[0.1], scale=[2.0]),
+    ]
+    linear = helper.make_node(
+        "LinearClassifier", ["b"], ["label", "scores"], domain=ML, coefficients=[0.1 * one for one in range(12)],
+        intercepts=[0.1, 0.2, 0.3], classlabels_ints=[4, 2, 9], post_transform="LOGISTIC",
+    )  # fmt: skip
+    forest = helper.make_node(
+        "TreeEnsembleClassifier", ["b"], ["label", "scores"], domain=ML, classlabels_int64s=[4, 2, 9],
+        **trees("class", 3),
+    )  # fmt: skip
+    last = helper.make_node("Normalizer", ["scores"], ["chances"], domain=ML, norm="L1")
+    for classifier in (linear, forest):
+        graph = helper.make_graph(
+            [*first, classifier, last], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])],
+            [helper.make_tensor_value_info("label", TensorProto.INT64, [4]),
+             helper.make_tensor_value_info("chances", TensorProto.FLOAT, [4, 3])],
+        )  # fmt: skip
+        opsets = [helper.make_opsetid("", 15), helper.make_opsetid(ML, 3)]
+        assert not graphopt.compile(helper.make_model(graph, opset_imports=opsets, ir_version=8)).fallback

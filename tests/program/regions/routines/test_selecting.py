@@ -110,6 +110,16 @@ def test_boxes_that_cover_no_better_one(
     same("NonMaxSuppression", inputs, center_point_box=center)
 
 
+@pytest.mark.parametrize("size", [0.05, 0.5])
+def test_many_boxes_are_chosen(size: float) -> None:
+    """More than a box is compared with at once: few of them cover another one, or most do."""
+    generator = np.random.default_rng(5)
+    low = generator.random((1, 600, 2))
+    boxes = np.concatenate([low, low + size * generator.random((1, 600, 2))], 2).astype("f4")
+    scores = generator.random((1, 1, 600)).astype("f4")
+    same("NonMaxSuppression", [boxes, scores, np.array([600]), np.array([0.4], "f4")])
+
+
 @pytest.mark.parametrize("op", ["CumSum", "CumProd"])
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i4", "i8"]), st.integers(0, 1), st.integers(0, 1))
 @settings(max_examples=8, deadline=None)
