@@ -91,7 +91,7 @@ def _programs(name: str, model: onnx.ModelProto, rounds: int) -> list[tuple[Cell
     """Programs for one thread, with and without a budget, on the same weights and batch."""
     plain = graphopt.compile(model, threads=1, tolerance=TOLERANCE)
     alone = plain.linked.listing.arena_bytes
-    least = least_need(arrays_of(region_graph(plain.lowered)))
+    least = least_need(arrays_of(region_graph(plain.lowered, places=True)))
     feed = _feed(model)
     expected = plain.program.run(None, _copied(feed))
     found: list[tuple[Cells, bool]] = []

@@ -37,6 +37,14 @@ class Rule:
     fitting: bool = False  # whether bytes count only as far as they are missing
 
 
+RULES = tuple(
+    Rule(distance=distance, shared=shared, fitting=fitting)
+    for distance in (0.5, 1.0)
+    for shared in (0.0, 0.3, 1.0)
+    for fitting in (False, True)
+)
+
+
 def evict(
     graph: Tables, order: Ints, uses: tuple[Ints, Ints], weight: NDArray[np.float64], budget: int, rule: Rule
 ) -> tuple[Ints, int]:

@@ -22,7 +22,8 @@ from memplan.ordering.solve import best_order
 from memplan.problem import InvalidProblem
 from memplan.remat.bounds import least_need
 from memplan.remat.errors import BudgetTooSmall
-from memplan.remat.evict import Rule, evict
+from memplan.remat.evict import RULES, evict
+from memplan.remat.evolve import evolve
 from memplan.remat.exact import least_extra
 from memplan.remat.prune import prune
 from memplan.remat.replay import replay, uses_in
@@ -33,15 +34,10 @@ USUAL_WORK, USUAL_FRONT_WORK = 30_000_000_000, 60_000_000_000  # steps
 STEPS_PER_EVICTION_LOOK, STEPS_PER_PRUNING_LOOK = 20, 1
 STEPS_PER_VALUE = 400  # of a segment plan, which is made anew in Python
 ORDER_SHARE = 0.2  # of the work, for a better order
+EVOLUTION_SHARE = 0.5  # of what is left then
 SMALL = 128  # operators: the search for an order is exact as a rule
 SEGMENTED = 512  # operators: where segments of a larger graph keep the budget, random changes find next to nothing
 ORDER_ROUNDS = 2  # of random moves under the budget, before a better order is looked for
-RULES = tuple(
-    Rule(distance=distance, shared=shared, fitting=fitting)
-    for distance in (0.5, 1.0)
-    for shared in (0.0, 0.3, 1.0)
-    for fitting in (False, True)
-)
 # What a run counts against bytes above the budget, and the temperature at which a search begins.
 SEARCHES = ((3.0, 1.0), (10.0, 3.0), (10.0, 1.0))
 PATIENCE = 12  # rounds without success
@@ -139,7 +135,9 @@ class _Planner:
             if peak <= budget and (best is None or plan.time < best.time):
                 best = plan
         if not is_segmented or self.arrays.count <= SEGMENTED:
-            best, lowest = self._annealed(best, budget, work, lowest)
+            best, lowest = self._evolved(best, budget, work, lowest)
+            if best is None or best.solver != "evolution":
+                best, lowest = self._annealed(best, budget, work, lowest)
         if best is None:
             raise BudgetTooSmall(budget, lowest, proved=False)
         return self.result(best, work)
@@ -228,6 +226,16 @@ class _Planner:
     def _extra(self, runs: Ints) -> float:
         again = np.bincount(runs, minlength=self.arrays.count) - 1
         return float((again * self.arrays.time).sum())
+
+    def _evolved(self, best: _Plan | None, budget: int, work: Work, lowest: int) -> tuple[_Plan | None, int]:
+        """Evictions that are changed at random, from all orders that are known."""
+        orders = [*self._orders, self.least_order(work).runs]
+        runs = evolve(self.graph, self.arrays, orders, budget, work.part(EVOLUTION_SHARE))
+        if not len(runs):
+            return best, lowest
+        plan, peak = self._plan(runs, "evolution"), self._peak(runs)
+        is_better = peak <= budget and (best is None or plan.time < best.time)
+        return plan if is_better else best, min(lowest, peak)
 
     def _annealed(self, best: _Plan | None, budget: int, work: Work, lowest: int) -> tuple[_Plan | None, int]:
         """Random changes, from the cheapest plan and from the best order by turns."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from graphopt.model.operators.gradients import windows
 from graphopt.model.operators.table import OPERATORS
 from tests.gradient.differences import agree
 
@@ -337,3 +338,17 @@ def test_every_operator_with_a_rule_is_compared() -> None:
             "GreaterOrEqual", "ArgMax", "ArgMin", "Hardmax"}  # fmt: skip
     elsewhere = {"Dropout", "QuantizeLinear", "Scan", "Loop", "If"}  # test_training, _quantized, _scan, _loops
     assert ruled - flat - elsewhere - {case[0] for case in CASES} == {"CastLike"}
+
+
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize(
+    "attributes", [{"pads": [2, 0, 1, 1]}, {"pads": [6, 1, 7, 0]}, {"strides": [2, 1]}, {"dilations": [2, 1]}], ids=str
+)
+def test_large_images_go_in_bands_into_the_gradient_to_weights(
+    images: int, attributes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of one image, or images of a batch: at most so many bytes together."""
+    monkeypatch.setattr(windows, "BAND", 300)
+    inputs = {"x0": _floats(images, 4, 9, 5), "x1": _floats(3, 4, 2, 2)}
+    node = helper.make_node("Conv", ["x0", "x1"], ["y0"], name="n", **attributes)
+    agree([node], inputs, ["y0"], list(inputs), 18)

@@ -17,6 +17,7 @@ from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import copy, dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
+from graphopt.program.regions.waiting import FAR, reading
 
 
 def moved(node: ir.Node, view: View, shape: tuple[int, ...], facts: Facts) -> View | None:
@@ -79,6 +80,8 @@ def lower_movement(scope: Scope, node: ir.Node) -> None:
     if view is None:
         raise NotLowered(f"{node.op_type} '{node.name or output.name}' has no kernel yet.")
     view = replace(view, dtype=scope.dtype(output))  # BitCast reads the same bytes as another type
+    if node.op_type == "Slice":
+        view = _set_apart(scope, node, source, output, view)
     scope.places[output] = view
     if COPIED in node.metadata_props:
         if node.metadata_props[COPIED] == "joined":
@@ -127,5 +130,26 @@ def _split(scope: Scope, node: ir.Node) -> None:
     axis = int_attribute(node, "axis", 0) % len(view.shape)
     for output in node.outputs:
         count = scope.shape(output)[axis]
-        scope.places[output] = view.sliced(axis, start, count)
+        part = view.sliced(axis, start, count)
+        scope.places[output] = _set_apart(scope, node, required_input(node, 0), output, part)
         start += count
+
+
+def _set_apart(scope: Scope, node: ir.Node, whole: ir.Value, part: ir.Value, view: View) -> View:
+    """Where a part of a value lies: apart from it where memory is tight and parts are read at different times.
+
+    So it is with the gradients of a skip connection and of what it is concatenated to, which are computed together. A
+    part that one node reads, and first, is no copy: the others have been made by then.
+    """
+    if not scope.tight or view.buffer.role != "temporary" or 2 * prod(scope.shape(part)) > prod(scope.shape(whole)):
+        return view
+    others = [one for use in whole.uses() for one in use.node.outputs if one is not part and one.uses()]
+    first, last = reading(part, scope.order)
+    spans = [reading(one, scope.order) for one in others]
+    is_later = bool(spans) and first - max(end for _, end in spans) > FAR
+    is_earlier = bool(spans) and min(begin for begin, _ in spans) - last > FAR and len(part.uses()) > 1
+    if not is_later and not is_earlier:
+        return view
+    aim = View.dense(scope.temporary("part", part.name, view.dtype.bytes * prod(view.shape)), view.dtype, view.shape)
+    copy(scope, view, aim, (node,))
+    return aim

@@ -71,6 +71,7 @@ class Scope:
         self._inner = inner
         self._prefix = prefix  # of the names of kernels
         self._graph = model.graph
+        self._order: Mapping[ir.Node, int] | None = None
         self.target = target
         self.exact, self.precision = exact, precision
         self.tight = tight  # whether a result may lie less well where that saves memory
@@ -92,6 +93,13 @@ class Scope:
         self.counts = Counts(self.facts, model.graph)
         self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
         self.rooms: dict[ir.Value, tuple[int, ...]] = {}  # of results that are caches: what their memory has room for
+
+    @property
+    def order(self) -> Mapping[ir.Node, int]:
+        """The place of each node in the model."""
+        if self._order is None:
+            self._order = {node: at for at, node in enumerate(self._graph)}
+        return self._order
 
     def _way(self, value: ir.Value) -> str:
         """What fixes the dims of a value, where they are those of an input."""

@@ -15,12 +15,14 @@ from memplan.ordering.profile import peak
 from memplan.ordering.runs import needs, tables
 from memplan.ordering.sequence import MOST_RUNS
 from memplan.remat.bounds import least_need
-from memplan.remat.evict import Rule, evict
+from memplan.remat.evict import RULES, Rule, evict
+from memplan.remat.evolve import NEAR, evolve
 from memplan.remat.prune import prune
 from memplan.remat.recompute import recompute
 from memplan.remat.replay import replay, uses_in
 from memplan.remat.segments import segment_plans
 from memplan.verify.sequence import verify_sequence
+from memplan.work import Work
 from models.training import resnet
 from tests.memplan.ordering.test_order import random_graph
 
@@ -216,3 +218,32 @@ def test_a_sequence_with_more_runs_of_an_operator_than_tables_hold_stays_as_it_i
     often = np.concatenate([order, np.repeat(order[-1:], MOST_RUNS)])
     search = Annealing(arrays, often, int(0.8 * peak(arrays, order)), adding=True)
     assert np.array_equal(search.run(1_000_000, 1.0), often)
+
+
+@settings(max_examples=20, deadline=None)
+@given(graphs, st.floats(0.4, 1.0))
+def test_changed_evictions_are_executed_and_cost_no_more_than_the_first_ones(graph: Graph, share: float) -> None:
+    arrays = arrays_of(graph)
+    numbers, orders = tables(arrays), greedy_orders(arrays)
+    budget = int(share * max(needs(numbers, orders[0])))
+    runs = evolve(numbers, arrays, orders, budget, Work(500_000_000))
+    np.testing.assert_array_equal(runs, evolve(numbers, arrays, orders, budget, Work(500_000_000)))
+    first = [
+        evict(numbers, order, uses_in(arrays, order), np.ones(len(arrays.size)), budget, rule)[0]
+        for order in orders for rule in RULES
+    ]  # fmt: skip
+    kept = [float(arrays.time[one].sum()) for one in first if len(one)]
+    if len(runs):
+        need = verify_sequence(graph, [arrays.names[one] for one in runs])
+        assert need <= (budget if kept else NEAR[-1] * budget)
+    assert not kept or arrays.time[runs].sum() <= min(kept)
+
+
+@pytest.mark.parametrize(("seed", "share"), [(12, 0.713), (17, 0.595)])
+def test_evictions_are_changed_until_a_budget_is_kept_that_none_keeps_at_once(seed: int, share: float) -> None:
+    arrays = arrays_of(random_graph(seed, 30, density=0.1))
+    numbers, orders = tables(arrays), greedy_orders(arrays)
+    budget, even = int(share * max(needs(numbers, orders[0]))), np.ones(len(arrays.size))
+    for order in orders:
+        assert not any(len(evict(numbers, order, uses_in(arrays, order), even, budget, one)[0]) for one in RULES)
+    assert max(needs(numbers, evolve(numbers, arrays, orders, budget, Work(300_000_000)))) <= budget

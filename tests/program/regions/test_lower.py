@@ -187,3 +187,26 @@ def test_what_has_no_kernel_is_named() -> None:
         NotLowered, match=r"the dims of 'x' are not all numbers: give 'n' a value, dims=\{'n': 1\} for example"
     ):
         lower(ir.from_proto(free), host())
+
+
+SKIP = """g (float[1,8,16] x, float[16,16] w) => (float[1,4,16] y, float[1,4,16] z) {
+    a = Softmax<axis = 1>(x) p, q = Split<axis = 1>(a, sizes) b = MatMul(p, w) c = Add(b, p)
+    %s
+    y = Sub(c0, c) z = Mul(q, c0)
+}"""
+
+
+def test_parts_that_are_read_at_different_times_lie_apart_where_memory_is_tight() -> None:
+    """As the gradient of a skip connection, for which all that is computed with it would be held."""
+
+    def parts(layers: int, *, tight: bool) -> list[int]:
+        chain = [f"c{at} = MatMul(c{at + 1}, w)" for at in reversed(range(layers))]
+        text = SKIP % " ".join(chain).replace(f"c{layers},", "c,")
+        proto = support.model(text, 20, sizes=np.array([4, 4]))
+        lowered = lower(ir.from_proto(proto), host(), tight=tight)
+        feeds = {"x": np.ones((1, 8, 16), np.float32), "w": np.eye(16, dtype=np.float32)}
+        np.testing.assert_allclose(run_lowered(lowered, feeds)[1], np.full((1, 4, 16), 2 / 64), rtol=1e-5)
+        return [one.size for one in lowered.temporaries if one.purpose == "part"]
+
+    assert parts(24, tight=True) == [4 * 4 * 16, 4 * 4 * 16]
+    assert parts(24, tight=False) == parts(4, tight=True) == []

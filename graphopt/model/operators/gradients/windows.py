@@ -8,8 +8,8 @@ convolution of the image with the gradient as its kernel: batch and channels cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -21,6 +21,8 @@ from graphopt.model.operators.gradients.indexing import ADDING_SINCE
 from graphopt.model.operators.gradients.products import product as matrix_product
 from graphopt.model.operators.gradients.terms import AttributeValue, NoGradient, Term
 from graphopt.model.operators.padding import padding
+
+BAND = 1 << 22  # bytes of images that are looked at together in the gradient to weights, and copied for each place
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +141,23 @@ def _of_weights(image: Term, dy: Term, windows: Windows, groups: int) -> Term:
 
 
 def _by_places(image: Term, dy: Term, windows: Windows, channels: int) -> Term:
-    """One product for each place of the kernel, over all windows of all images."""
+    """One product for each place of the kernel, over all windows of all images, by bands of large ones."""
     rank = len(windows.size)
-    channels_first = (1, 0, *range(2, rank + 2))
+    found: Term | None = None
+    for some, gradient, seen_by in _bands(image, dy, windows):
+        sums = _products(some, gradient, seen_by, channels)
+        found = sums if found is None else found + sums
+    assert found is not None, "there is a band"
+    stacked = found.reshape(*windows.kernel, -1, channels)  # [kernel, M, C]
+    return stacked.transpose(rank, rank + 1, *range(rank))
+
+
+def _products(image: Term, dy: Term, windows: Windows, channels: int) -> Term:
+    """[M, C] for each place of the kernel, one behind the other.
+
+    Stacked in front: reading them behind is as many streams, and [M, C] is in order already.
+    """
+    channels_first = (1, 0, *range(2, len(windows.size) + 2))
     turned = image.transpose(*channels_first)
     seen = turned.pad((0, 0, *windows.before), (0, 0, *windows.after))  # negative ones take away what no window sees
     rows = dy.transpose(*channels_first).reshape(dy.dim(1), image.maker.ints(-1))  # [M, N windows]
@@ -149,9 +165,35 @@ def _by_places(image: Term, dy: Term, windows: Windows, channels: int) -> Term:
     for place in product(*(range(size) for size in windows.kernel)):
         part = _seen(seen, windows, place).reshape(image.maker.ints(channels), image.maker.ints(-1))
         found.append(matrix_product(image.maker, rows, part, turn_right=True))
-    # The places are stacked in front: reading them behind is as many streams, and [M, C] is in order already.
-    stacked = image.maker.join(found, 0).reshape(*windows.kernel, -1, channels)  # [kernel, M, C]
-    return stacked.transpose(rank, rank + 1, *range(rank))
+    return image.maker.join(found, 0)
+
+
+def _bands(image: Term, dy: Term, windows: Windows) -> Iterator[tuple[Term, Term, Windows]]:
+    """Parts of the batch, or of the windows by rows, with what they see: each place of the kernel copies its pixels."""
+    shape = [size for size in image.shape if isinstance(size, int)]
+    count = -(-prod(shape) * image.dtype.bitwidth // 8 // BAND) if len(shape) == image.rank else 1
+    if count < 2:
+        yield image, dy, windows
+    elif shape[0] > 1:
+        for first, end in _parts(shape[0], count):
+            yield image.slice(0, first, end), dy.slice(0, first, end), windows
+    else:
+        for first, end in _parts(windows.out[0], count):
+            low = first * windows.strides[0] - windows.before[0]
+            high = (end - 1) * windows.strides[0] + windows.reach[0] - windows.before[0]
+            begin, behind = (min(max(at, 0), windows.size[0]) for at in (low, high))
+            before = min(max(-low, 0), high - low)  # all of it where nothing but zeros is seen
+            seen_by = replace(
+                windows, size=(behind - begin, *windows.size[1:]), out=(end - first, *windows.out[1:]),
+                before=(before, *windows.before[1:]),
+            )  # fmt: skip
+            yield image.slice(2, begin, behind), dy.slice(2, first, end), seen_by
+
+
+def _parts(extent: int, count: int) -> Iterator[tuple[int, int]]:
+    """Where each of about so many parts begins and ends."""
+    each = -(-extent // count)
+    return ((first, min(first + each, extent)) for first in range(0, extent, each))
 
 
 def _by_convolution(image: Term, dy: Term, windows: Windows, groups: int, channels: int) -> Term:

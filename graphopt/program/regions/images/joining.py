@@ -21,10 +21,10 @@ from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.images.image import Home, Image, is_image, layout_of
 from graphopt.program.regions.images.sources import block_of, image_of, result_layout
 from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.waiting import FAR, last_read
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
 
-FAR = 16  # nodes from one that makes a value to the Concat that it waits for
 FLOATS = (DType.F32, DType.F16, DType.BF16)  # that kernels of images store
 
 
@@ -136,16 +136,7 @@ def _outlives(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.No
     whole = node.outputs[0]
     if not place or 2 * prod(scope.shape(value)) > prod(scope.shape(whole)):
         return False
-    return _last_read(value, place) > max(_last_read(whole, place), place[node])
-
-
-def _last_read(value: ir.Value, place: Mapping[ir.Node, int]) -> int:
-    """Where a value is read last, or what shows a part of it, or has it as a part."""
-    found = len(place) if value.is_graph_output() else 0
-    for user, _ in value.uses():
-        inside = _last_read(user.outputs[0], place) if user.op_type in ("Slice", "Concat") else 0
-        found = max(found, place.get(user, 0), inside)
-    return found
+    return last_read(value, place) > max(last_read(whole, place), place[node])
 
 
 def _parts(scope: Scope, output: ir.Value, values: Iterable[ir.Value], axis: int, whole: Home) -> list[Home]:

@@ -22,6 +22,7 @@ MOST_COLUMNS = 1 << 28  # bytes; more are not written out
 PART = 1 << 19  # bytes of columns that are multiplied at once: they stay in a cache, and take little of a budget
 _LINE = 64  # bytes
 _MOST_PARTS = 4  # of a batch: each is two regions
+_TIGHT = 4  # of what lies beside a band, where memory is tight
 _LANES = 16  # sums side by side along a row of the kernel
 _FEW_CHANNELS = 4  # of a group's result: fewer are no matrix worth a product
 
@@ -76,14 +77,16 @@ def _bands(node: Defined, windows: Windows, images: int, column_bytes: int) -> l
     """The first row of windows and the number of rows of each band, where parts cannot have fewer images.
 
     So it is with the gradient to weights, whose images are channels, each as deep as the batch is large. Bands are so
-    many that the columns of one take no more than what is read and written beside: more would read weights too often.
+    many that the columns of one take no more than what is read and written beside, or a quarter of that where memory is
+    tight: more would read weights too often.
     """
     rows, batch = windows.count[0], node.shape(0)[0]
     if images not in (1, batch) or len(windows.count) < 2 or node.output_dtype(0) is not DType.F32:
         return [(0, rows)]
     part_bytes = column_bytes * images // batch
     beside = 4 * (images * sum(prod(one[1:]) for one in (node.shape(0), node.output_shape(0))) + prod(node.shape(1)))
-    each = -(-rows // max(1, min(-(-part_bytes // max(PART, beside)), rows)))
+    allowed = max(PART, beside // _TIGHT if node.is_tight else beside)
+    each = -(-rows // max(1, min(-(-part_bytes // allowed), rows)))
     return [(first, min(each, rows - first)) for first in range(0, rows, each)]
 
 

@@ -75,6 +75,11 @@ class Defined:
         """The version of ONNX that the node is of."""
         return self._scope.facts.opset(self.node)
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether it may be computed a little slower where that saves memory."""
+        return self._scope.tight
+
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def has(self, at: int) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphopt.program.regions.lower import lower
 from kernels.target import host
 from tests.program.regions.routines.one_node import held, model, same
+from tests.program.regions.running import run_lowered
 
 
 def array(*shape: int, kind: str = "f4") -> np.ndarray:
@@ -107,6 +108,16 @@ def test_large_images_are_convolved_in_bands_of_columns_as_large_as_operand_and_
     (wanted,) = same("Conv", inputs, tolerance=1e-4, pads=[2, 2, 2, 2])
     lowered = lower(ir.from_proto(model("Conv", inputs, [wanted], (), 20, {"pads": [2, 2, 2, 2]})), host())
     assert [one.size // (4 * 8 * 25 * 90) for one in lowered.temporaries] == [7] * 12 + [6], "rows of windows"
+
+
+def test_bands_are_a_quarter_as_large_where_memory_is_tight() -> None:
+    inputs = [array(1, 32, 160, 160), array(32, 32, 3, 3)]
+    (wanted,) = same("Conv", inputs, tolerance=1e-3, pads=[1, 1, 1, 1])
+    given = ir.from_proto(model("Conv", inputs, [wanted], (), 20, {"pads": [1, 1, 1, 1]}))
+    wide, narrow = (lower(given, host(), tight=tight) for tight in (False, True))
+    assert max(one.size for one in wide.temporaries) > 3.5 * max(one.size for one in narrow.temporaries)
+    feeds = {one.name: array_of_it for one, array_of_it in zip(narrow.inputs, inputs, strict=True)}
+    np.testing.assert_array_equal(run_lowered(narrow, feeds)[0], run_lowered(wide, feeds)[0])
 
 
 @pytest.mark.parametrize(("images", "groups", "pads"), [(1, 1, [1, 1, 1, 1]), (2, 2, [3, 0, 2, 1])])
