@@ -43,9 +43,9 @@ TASKS: dict[type, Callable[[Any, Target, str], Kernel]] = {
 }  # fmt: skip
 
 
-# Of a usual kernel on the whole GPU in a nanosecond; nanoseconds of a block besides its share of these, and of one whose
-# threads work by themselves; of each tap of a window that a thread reads by itself, as the blocks of two networks took
-# on an H200.
+# Of a usual kernel on the whole GPU in a nanosecond; nanoseconds of a block besides its share of these, and of one
+# whose threads work by themselves; of each tap of a window that a thread reads by itself. The last two are what the
+# blocks of two networks took on an H200.
 _FLOPS, _BYTES, _FIXED, _APART, _TAP = 20e3, 1500.0, 600.0, 250.0, 60.0
 _CLOCK = 1.7  # cycles of a nanosecond
 
