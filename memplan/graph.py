@@ -49,6 +49,7 @@ class Operator:
     recomputable: bool = True  # False: random numbers, side effects
     after: tuple[str, ...] = ()  # operators that come first although nothing is read from them
     reused: int = 0  # bytes of its results that take the place of operands, where these end with it
+    changes: bool = False  # whether it changes what those of `after` read: none of them runs again behind it
 
     def __post_init__(self) -> None:
         if self.workspace < 0:

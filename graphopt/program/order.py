@@ -115,8 +115,9 @@ def region_graph(
 
     The first write of a buffer has its name, and each later one shares the bytes of the one before. What the caller's
     buffers hold takes no memory of the arena; who reads them comes after those that wrote them before, who writes them
-    after those that read them. Each of `groups`, as `side_by_side` gives them, is one operator. With `places` a result
-    is offered those of operands that `in_place` would give it; its region may run again all the same.
+    after those that read them, which do not run again behind it. Each of `groups`, as `side_by_side` gives them, is one
+    operator. With `places` a result is offered those of operands that `in_place` would give it; its region may run
+    again all the same.
     """
     values: list[Value] = []
     operators: list[Operator] = []
@@ -137,6 +138,7 @@ def region_graph(
         makes: list[str] = []
         after: list[str] = []
         reused = 0
+        changes = any(readers_of.get(one) for one in writing if one.role == "output")
         for touched, before_it, own in (
             (reading, writers_of, readers_of),
             (writing, readers_of, writers_of),
@@ -178,6 +180,7 @@ def region_graph(
                 recomputable=not once,
                 after=tuple(one for one in dict.fromkeys(after) if one != str(position)),
                 reused=reused,
+                changes=changes,
             )
         )
     return Graph(tuple(values), tuple(operators), tuple(shares))

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memplan.ordering.arrays import Arrays, Ints
-from memplan.ordering.runs import Tables
+from memplan.ordering.runs import Tables, needs
+from memplan.remat.behind import Changes
 from memplan.remat.evict import RULES, Rule, evict
 from memplan.remat.prune import prune
 from memplan.remat.replay import uses_in
@@ -51,9 +52,11 @@ class _Plan:
         return self.goal, self.time
 
 
-def evolve(graph: Tables, arrays: Arrays, orders: Sequence[Ints], budget: int, work: Work) -> Ints:
+def evolve(
+    graph: Tables, arrays: Arrays, orders: Sequence[Ints], changes: Changes, budget: int, work: Work
+) -> Ints:  # fmt: skip
     """The runs of the cheapest plan that is found within `budget`, or near it; none where eviction finds none."""
-    search = _Evolution(graph, arrays, orders, work)
+    search = _Evolution(graph, arrays, orders, changes, work)
     plans: list[_Plan] = []
     for share in NEAR:
         plans = sorted(search.begun(int(share * budget)), key=lambda one: one.rank)[:PARENTS]
@@ -74,8 +77,10 @@ def evolve(graph: Tables, arrays: Arrays, orders: Sequence[Ints], budget: int, w
 
 
 class _Evolution:
-    def __init__(self, graph: Tables, arrays: Arrays, orders: Sequence[Ints], work: Work) -> None:
-        self._graph, self._arrays, self._orders, self._work = graph, arrays, orders, work
+    def __init__(
+        self, graph: Tables, arrays: Arrays, orders: Sequence[Ints], changes: Changes, work: Work
+    ) -> None:  # fmt: skip
+        self._graph, self._arrays, self._orders, self._changes, self._work = graph, arrays, orders, changes, work
         self._even = np.ones(len(arrays.size))
         self._random = np.random.default_rng(1)
 
@@ -125,8 +130,9 @@ class _Evolution:
     def _tried(self, goal: int, order: Ints, weight: NDArray[np.float64], rule: Rule, by: int) -> _Plan | None:
         runs, looks = evict(self._graph, order, uses_in(self._arrays, order), weight, goal, rule)
         self._work.spend(STEPS_PER_LOOK * looks + STEPS_PER_OPERATOR * self._arrays.count)
-        if not len(runs):
+        behind = self._changes.behind(runs)
+        if not len(behind) or (behind is not runs and needs(self._graph, behind).max() > goal):
             return None
-        kept, looks = prune(self._graph, runs, goal, by=by)
+        kept, looks = prune(self._graph, behind, goal, by=by)
         self._work.spend(looks)
         return _Plan(goal, float(self._arrays.time[kept].sum()), order, weight, rule, by, kept)

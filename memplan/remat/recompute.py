@@ -20,6 +20,7 @@ from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.runs import Tables, needs, tables
 from memplan.ordering.solve import best_order
 from memplan.problem import InvalidProblem
+from memplan.remat.behind import Changes
 from memplan.remat.bounds import least_need
 from memplan.remat.errors import BudgetTooSmall
 from memplan.remat.evict import RULES, evict
@@ -110,6 +111,7 @@ class _Planner:
     def __init__(self, graph: Graph) -> None:
         self.arrays: Arrays = arrays_of(graph)
         self.graph: Tables = tables(self.arrays)
+        self._changes = Changes(graph, self.arrays)
         self.least = least_need(self.arrays)
         self._once = float(self.arrays.time.sum())
         self._orders: list[Ints] = []
@@ -123,7 +125,7 @@ class _Planner:
         if free is not None:
             return self.result(free)
         exact = least_extra(self.arrays, budget)
-        if exact is not None:
+        if exact is not None and np.array_equal(self._changes.behind(exact), exact):
             return self.result(self._plan(exact, "exact"))
         best: _Plan | None = None
         lowest = self._peak(self.least_order(work).runs)
@@ -191,8 +193,9 @@ class _Planner:
             for rule in RULES:
                 runs, looks = evict(self.graph, order, uses, weight, budget, rule)
                 work.spend(STEPS_PER_EVICTION_LOOK * looks)
-                if len(runs):
-                    yield from self._pruned(runs, budget, "eviction", work)
+                behind = self._changes.behind(runs)
+                if len(behind) and (behind is runs or self._peak(behind) <= budget):
+                    yield from self._pruned(behind, budget, "eviction", work)
                 if work.over():
                     return
 
@@ -204,6 +207,7 @@ class _Planner:
             for plan in segment_plans(self.arrays, order, needed, depth):
                 work.spend(STEPS_PER_VALUE * len(self.arrays.size))
                 runs = replay(self.graph, order, uses, plan.dropped, plan.of, plan.held, plan.holding)
+                runs = self._changes.behind(runs)
                 if len(runs) and self._peak(runs) <= budget:
                     is_kept = True
                     yield from self._pruned(runs, budget, "segments", work)
@@ -230,7 +234,7 @@ class _Planner:
     def _evolved(self, best: _Plan | None, budget: int, work: Work, lowest: int) -> tuple[_Plan | None, int]:
         """Evictions that are changed at random, from all orders that are known."""
         orders = [*self._orders, self.least_order(work).runs]
-        runs = evolve(self.graph, self.arrays, orders, budget, work.part(EVOLUTION_SHARE))
+        runs = evolve(self.graph, self.arrays, orders, self._changes, budget, work.part(EVOLUTION_SHARE))
         if not len(runs):
             return best, lowest
         plan, peak = self._plan(runs, "evolution"), self._peak(runs)
@@ -258,6 +262,9 @@ class _Planner:
                 runs = searches[turn % len(SEARCHES)].run(round_, price, warm=warm)
             number += 1
             idle += 1
+            runs = self._changes.behind(runs)
+            if not len(runs):
+                continue
             peak = self._peak(runs)
             lowest = min(lowest, peak)
             if peak > budget:

@@ -15,13 +15,17 @@ def verify_sequence(graph: Graph, order: Sequence[str], budget: int | None = Non
     """The peak in bytes of values and workspaces, without sharing: inputs and temporaries, not constants.
 
     A value is dropped after the last step that reads it before it is made again. Raises WrongPlan naming the step at
-    which an operator reads what is not there, an operator that never runs or may not run again, an output that is
-    missing, or the step at which the budget (bytes) is exceeded.
+    which an operator reads what is not there, an operator that never runs or may not run again, or runs behind
+    one that changes what it reads, an output that is missing, or the step at which the budget (bytes) is exceeded.
     """
     operators = {operator.name: operator for operator in graph.operators}
     kind = {value.name: value.kind for value in graph.values}
     size = {value.name: value.size for value in graph.values if value.kind != "constant"}
     drops = _drops(graph, order)
+    changed_by: dict[str, list[str]] = {}
+    for one in graph.operators:
+        for name in one.after if one.changes else ():
+            changed_by.setdefault(name, []).append(one.name)
     there = {value.name for value in graph.values if value.kind in ("input", "constant")}
     ran: set[str] = set()
     peak = live = 0
@@ -32,6 +36,9 @@ def verify_sequence(graph: Graph, order: Sequence[str], budget: int | None = Non
             raise WrongPlan(f"step {step} runs '{name}', which the graph does not have.")
         if name in ran and not operator.recomputable:
             raise WrongPlan(f"step {step} runs '{name}' again, which gives something else each time.")
+        changed = next((one for one in changed_by.get(name, ()) if one in ran), None)
+        if changed is not None:
+            raise WrongPlan(f"step {step} runs '{name}' behind '{changed}', which changes what it reads.")
         for needed in operator.after:
             if needed not in ran:
                 raise WrongPlan(f"step {step} runs '{name}' before '{needed}', which has to come first.")

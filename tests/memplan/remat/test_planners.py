@@ -14,6 +14,7 @@ from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.profile import peak
 from memplan.ordering.runs import needs, tables
 from memplan.ordering.sequence import MOST_RUNS
+from memplan.remat.behind import Changes
 from memplan.remat.bounds import least_need
 from memplan.remat.evict import RULES, Rule, evict
 from memplan.remat.evolve import NEAR, evolve
@@ -226,8 +227,10 @@ def test_changed_evictions_are_executed_and_cost_no_more_than_the_first_ones(gra
     arrays = arrays_of(graph)
     numbers, orders = tables(arrays), greedy_orders(arrays)
     budget = int(share * max(needs(numbers, orders[0])))
-    runs = evolve(numbers, arrays, orders, budget, Work(500_000_000))
-    np.testing.assert_array_equal(runs, evolve(numbers, arrays, orders, budget, Work(500_000_000)))
+    runs = evolve(numbers, arrays, orders, Changes(graph, arrays), budget, Work(500_000_000))
+    np.testing.assert_array_equal(
+        runs, evolve(numbers, arrays, orders, Changes(graph, arrays), budget, Work(500_000_000))
+    )
     first = [
         evict(numbers, order, uses_in(arrays, order), np.ones(len(arrays.size)), budget, rule)[0]
         for order in orders for rule in RULES
@@ -241,9 +244,13 @@ def test_changed_evictions_are_executed_and_cost_no_more_than_the_first_ones(gra
 
 @pytest.mark.parametrize(("seed", "share"), [(12, 0.713), (17, 0.595)])
 def test_evictions_are_changed_until_a_budget_is_kept_that_none_keeps_at_once(seed: int, share: float) -> None:
-    arrays = arrays_of(random_graph(seed, 30, density=0.1))
+    graph = random_graph(seed, 30, density=0.1)
+    arrays = arrays_of(graph)
     numbers, orders = tables(arrays), greedy_orders(arrays)
     budget, even = int(share * max(needs(numbers, orders[0]))), np.ones(len(arrays.size))
     for order in orders:
         assert not any(len(evict(numbers, order, uses_in(arrays, order), even, budget, one)[0]) for one in RULES)
-    assert max(needs(numbers, evolve(numbers, arrays, orders, budget, Work(300_000_000)))) <= budget
+    assert (
+        max(needs(numbers, evolve(numbers, arrays, orders, Changes(graph, arrays), budget, Work(300_000_000))))
+        <= budget
+    )
