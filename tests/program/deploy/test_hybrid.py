@@ -141,7 +141,7 @@ def test_a_subgraph_reads_what_kernels_gave() -> None:
             p = MatMul(x, w) q = Relu(p) r = MatMul(q, v)
             c = If(flag) <
                 then_branch = one () => (float[3,8] a) { a = Neg(r) },
-                else_branch = two () => (float[1,8] b) { k = ReduceMax(r, zero) b = Add(k, one) }
+                else_branch = two () => (float[8] b) { k = ReduceMax<keepdims = 0>(r, zero) b = Add(k, one) }
             >
             s = Softmax(r) e = Exp(s) y = Add(c, e)
         }""",
