@@ -25,6 +25,7 @@ from memplan.remat.replay import uses_in
 from memplan.work import Work
 
 TRIES, PATIENCE = 2_000, 500  # in all, and without a cheaper plan
+UNTIL_KEPT = 2  # times as many of both, as long as no plan keeps the budget
 FIRST = 300  # tries whose weights are all drawn anew
 PARENTS = 4  # plans that are changed
 NEAR = (1.0, 1.05, 1.1, 1.2)  # of the budget: what to begin with; the first that is kept
@@ -62,11 +63,15 @@ def evolve(
         plans = sorted(search.begun(int(share * budget)), key=lambda one: one.rank)[:PARENTS]
         if plans:
             break
-    last = 0
-    for number in range(TRIES):
-        if not plans or work.over() or number - last > PATIENCE:
+    last = kept_at = 0  # tries
+    for number in range(UNTIL_KEPT * TRIES):
+        is_kept = bool(plans) and plans[0].goal <= budget
+        kept_at = kept_at if is_kept else number
+        patience = PATIENCE if is_kept else UNTIL_KEPT * PATIENCE
+        is_enough = is_kept and number >= max(TRIES, kept_at + PATIENCE)
+        if not plans or work.over() or number - last > patience or is_enough:
             break
-        goal = budget if plans[0].goal <= budget else max(budget, int(CLOSER * plans[0].goal))
+        goal = budget if is_kept else max(budget, int(CLOSER * plans[0].goal))
         plan = search.drawn(goal) if number < FIRST else search.changed(plans, goal)
         if plan is None or any(plan.rank == one.rank for one in plans):
             continue
