@@ -11,7 +11,7 @@ templates (there the template's own result is a Load of a buffer that it names).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,11 +64,7 @@ class Index:
     offset: int = 0
 
     def __add__(self, other: IndexLike) -> Index:
-        right = index(other)
-        factors: dict[Variable, int] = {}
-        for variable, factor in (*self.terms, *right.terms):
-            factors[variable] = factors.get(variable, 0) + factor
-        return Index(_terms(factors), self.offset + right.offset)
+        return _sum(((self, 1), (index(other), 1)))
 
     __radd__ = __add__
 
@@ -91,8 +87,14 @@ class Index:
         return dict(self.terms).get(variable, 0)
 
 
-def _terms(factors: Mapping[Variable, int]) -> tuple[tuple[Variable, int], ...]:
-    return tuple(sorted(((v, f) for v, f in factors.items() if f), key=lambda term: term[0].name))
+def _sum(parts: Iterable[tuple[Index, int]], offset: int = 0) -> Index:
+    """The sum of indices, each times a number, and of an offset."""
+    factors: dict[Variable, int] = {}
+    for one, scale in parts:
+        offset += one.offset * scale
+        for variable, factor in one.terms:
+            factors[variable] = factors.get(variable, 0) + factor * scale
+    return Index(tuple(sorted(((v, f) for v, f in factors.items() if f), key=lambda term: term[0].name)), offset)
 
 
 IndexLike = Variable | Index | int
@@ -129,13 +131,7 @@ class Buffer:
 
     def position(self, indices: tuple[Index, ...]) -> Index:
         """Where an element lies, in elements from the start of the storage."""
-        factors: dict[Variable, int] = {}
-        offset = self.offset
-        for one, stride in zip(indices, self.strides, strict=True):
-            offset += one.offset * stride
-            for variable, factor in one.terms:
-                factors[variable] = factors.get(variable, 0) + factor * stride
-        return Index(_terms(factors), offset)
+        return _sum(zip(indices, self.strides, strict=True), self.offset)
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
