@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 # What dims with names need, and models of numbers do not: a fifth of the time of all imports.
 SYMBOLIC = ("sympy", "onnx_ir._symbolic_shapes")
@@ -41,7 +41,7 @@ def postponing(*names: str) -> Iterator[None]:
     So libraries are imported without what is heavy of the libraries that they import. Modules that are there already
     stay as they are.
     """
-    modules: dict[str, object] = sys.modules  # type: ignore[assignment]
+    modules = cast("dict[str, object]", sys.modules)
     stand_ins = {name: _StandIn(name) for name in names if name not in modules}
     modules.update(stand_ins)
     try:
