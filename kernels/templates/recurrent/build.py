@@ -3,6 +3,7 @@
 What does not depend on the state, W x + b for all steps, is one matrix product made before; here each step adds R h.
 R is packed so that one tile computes all gates of the same hidden units, and a cell function turns them into the new
 state at once. A block is a direction and a tile of the batch: steps follow one another, so nothing else is independent.
+Every other step takes the panels of R backwards: what a cache still holds of an R that outgrows it is read first.
 
 Gates stand in ONNX's order: input, output, forget, cell for LSTM; update, reset, hidden for GRU.
 """
@@ -181,6 +182,7 @@ class RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
         if self.two_products:
             phases = [("first", (0, 1)), ("second", (2,))]
         scratch = f.parameter("scratch")
+        back = f.compare("ne", f.binary("and", time, f.integer(1)), f.integer(0))
         for phase, gates in phases:
             source = f.at(scratch, self.reset_at) if phase == "second" else old
             for group in self.unit_groups:
@@ -189,7 +191,8 @@ class RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
                     piece: Value, _: tuple[Value, ...], group: Group = group, gates: tuple[int, ...] = gates,
                     source: Value = source, phase: str = phase,
                 ) -> None:  # fmt: skip
-                    vector = f.add(f.mul(piece, group.size), group.start)
+                    turned = f.sub(f.integer(group.count - 1), piece)
+                    vector = f.add(f.mul(f.select(back, turned, piece), group.size), group.start)
                     unit = f.mul(vector, self.lanes)
                     r = f.at(f.parameter("r"), f.add(
                         f.mul(unit, self.problem.gates * self.problem.hidden),
