@@ -11,7 +11,7 @@ stored around an image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernels.dtype import DType
@@ -50,7 +50,7 @@ WINOGRAD = Template("winograd", Convolution, candidates, build, estimate)
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Tiles in one direction that see the same part of the image: from `first`, `count` of them.
+    """Tiles in one direction that are alike: from `first`, `count` of them.
 
     Of a window, the elements from `low` to before `high` are stored; of a tile, `outputs` exist.
     """
@@ -63,19 +63,32 @@ class _Kind:
 
 
 def _kinds(problem: Convolution, axis: int, made: Filtering) -> tuple[_Kind, ...]:
+    """Tiles that see the same part of the image and have as many outputs."""
     size, pad = problem.output.size[axis], problem.pads[axis]
-    begin = -problem.input.before[axis]
-    end = problem.input.size[axis] + problem.input.after[axis]
+    begin, end = _stored(problem, axis)
     found: list[_Kind] = []
     for tile in range(-(-size // made.outputs)):
         start = tile * made.outputs - pad
         low, high = min(max(0, begin - start), made.size), max(0, min(made.size, end - start))
-        kind = _Kind(tile, 1, low, max(low, high), min(made.outputs, size - tile * made.outputs))
+        found.append(_Kind(tile, 1, low, max(low, high), min(made.outputs, size - tile * made.outputs)))
+    return _merged(found)
+
+
+def _merged(kinds: Sequence[_Kind]) -> tuple[_Kind, ...]:
+    """Neighbours that are alike as one."""
+    found: list[_Kind] = []
+    for kind in kinds:
         if found and replace(kind, first=found[-1].first, count=found[-1].count) == found[-1]:
-            found[-1] = replace(found[-1], count=found[-1].count + 1)
+            found[-1] = replace(found[-1], count=found[-1].count + kind.count)
         else:
             found.append(kind)
     return tuple(found)
+
+
+def _stored(problem: Convolution, axis: int) -> tuple[int, int]:
+    """Between which elements an image has any: with those around it that are stored."""
+    layout = problem.input
+    return -layout.before[axis], layout.size[axis] + layout.after[axis]
 
 
 class _WinogradBuilder(Builder[Convolution, Winograd]):
@@ -89,7 +102,14 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             self.packing = TapPacking(problem, self.lanes, candidate.vectors)
         self.made = FILTERINGS[candidate.outputs]
         self.window_matrix, self.output_matrix = rounded(self.made.window), rounded(self.made.output)
-        self.row_kinds, self.column_kinds = (_kinds(problem, axis, self.made) for axis in (1, 2))
+        rows, columns = (_kinds(problem, axis, self.made) for axis in (1, 2))
+        # Where a row outside of the image can be read from zeros, windows of all rows of tiles have one function.
+        self.zeros = (self.made.size - 1) * problem.input.column_stride + self.lanes
+        self.any_row = len(rows) > 1 and 4 * self.zeros <= _PAGE
+        self.windows = _merged([replace(one, low=0, high=self.made.size, outputs=0) for one in rows]
+                               if self.any_row else [replace(one, outputs=0) for one in rows]), \
+            _merged([replace(one, outputs=0) for one in columns])  # fmt: skip
+        self.tiles = tuple(_merged([replace(one, low=0, high=0) for one in kinds]) for kinds in (rows, columns))
         self.wide = -(-problem.output.size[2] // self.candidate.outputs)
         self.chunks = balanced(-(-problem.output.size[1] // self.candidate.outputs), candidate.chunk)
         self.channels = vector_groups(problem, self.lanes, candidate.vectors)
@@ -138,16 +158,17 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         one_of(f, self.chunks, piece, chunk)
 
     def _each_tile(
-        self, f: Function, rows: int, first: Value, body: Callable[[_Kind, _Kind, Value, Value, Value], None]
-    ) -> None:
+        self, f: Function, rows: int, first: Value, kinds: Sequence[Sequence[_Kind]],
+        body: Callable[[_Kind, _Kind, Value, Value, Value], None],
+    ) -> None:  # fmt: skip
         """body(row kind, column kind, row of tiles, column, number in the chunk) for every tile of a chunk."""
-        for down in self.row_kinds:
+        for down in kinds[0]:
             last = f.minimum(f.add(first, rows), f.integer(down.first + down.count))
             begin = f.maximum(first, f.integer(down.first)) if down.first else first
 
             def row(tile_row: Value, _: tuple[Value, ...], down: _Kind = down) -> None:
                 start = f.mul(f.sub(tile_row, first), self.wide)
-                for across in self.column_kinds:
+                for across in kinds[1]:
 
                     def one(column: Value, _: tuple[Value, ...], across: _Kind = across) -> None:
                         body(down, across, tile_row, column, f.add(start, column))
@@ -173,33 +194,41 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                     place = f.add(f.mul(row, step * layout.row_stride), f.mul(column, step * layout.column_stride))
                     function = self._window_function(down, across)
                     target = f.at(to, f.mul(number, self.depth_row))
-                    f.call(function, f.at(at, f.add(place, corner)), target)
+                    begin, _ = _stored(problem, 1)
+                    top = [f.sub(f.mul(row, step), problem.pads[1] + begin)] if self.any_row else []
+                    f.call(function, f.at(at, f.add(place, corner)), target, *top)
 
-                self._each_tile(f, rows, first, tile)
+                self._each_tile(f, rows, first, self.windows, tile)
 
             f.loop(0, self.in_block, 1, vector)
 
         f.loop(0, self.in_blocks, 1, vectors)
 
     def _window_function(self, down: _Kind, across: _Kind) -> str:
-        """f(x, moved): transform the window whose first element would lie at `x`; only what is stored is read."""
+        """f(x, moved): transform the window whose first element would lie at `x`; only what is stored is read.
+
+        f(x, moved, top) where rows differ: `top` rows from the first one that is stored lies that of the window.
+        """
         name = f"{self.name}_window_{down.low}{down.high}_{across.low}{across.high}"
         if self.module.has(name):
             return name
-        f = Function(
-            self.module,
-            name,
-            (Parameter("x", "ptr", "noalias nocapture readonly"), Parameter("moved", "ptr", "noalias nocapture")),
-        )
+        given = [Parameter("x", "ptr", "noalias nocapture readonly"), Parameter("moved", "ptr", "noalias nocapture")]
+        f = Function(self.module, name, [*given, Parameter("top", "i64")] if self.any_row else given)
         layout, size = self.problem.input, self.made.size
+        rows = {row: f.at(f.parameter("x"), row * layout.row_stride) for row in range(down.low, down.high)}
+        if self.any_row:
+            zeros = self.module.constant(f"{self.name}_zeros", "float", ["0.0"] * self.zeros)
+            begin, end = _stored(self.problem, 1)
+            for row, at in rows.items():
+                is_stored = f.compare("ult", f.add(f.parameter("top"), row), f.integer(end - begin))
+                rows[row] = f.select(is_stored, at, Value((zeros,), "ptr"))
         # Down the columns first: of each only one column's vectors are alive at a time.
         columns: list[list[Value | None]] = []
         for column in range(size):
             loaded: list[Value | None] = [None] * size
             if across.low <= column < across.high:
-                for row in range(down.low, down.high):
-                    place = row * layout.row_stride + column * layout.column_stride
-                    loaded[row] = f.load(self.kind, f.at(f.parameter("x"), place))
+                for row, at in rows.items():
+                    loaded[row] = f.load(self.kind, f.at(at, column * layout.column_stride))
             columns.append(product(f, self.window_matrix, loaded))
         for row in range(size):
             moved = product(f, self.window_matrix, [columns[column][row] for column in range(size)])
@@ -305,7 +334,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                     y = output_at(f, problem, pointers[OUTPUT], at)
                     f.call(function, source, y, *operands_at(f, problem, pointers, at))
 
-                self._each_tile(f, rows, first, tile)
+                self._each_tile(f, rows, first, self.tiles, tile)
 
             return vector
 
