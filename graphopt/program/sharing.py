@@ -78,6 +78,8 @@ def shared_plans(
     planner = _Planner(lowered, alone, costs, workers)
     given = [Chain((run,)) for run in range(len(alone))]
     plans = [planner.plan(given, planner.runs(given), arena_bytes, None)]
+    if planner.least() * GAIN >= plans[0].nanoseconds:
+        return plans
     chains, nanoseconds = planner.search()
     if nanoseconds * GAIN < plans[0].nanoseconds:
         runs = planner.runs(chains)
@@ -115,6 +117,14 @@ class _Planner:
             for run in chain.runs if chain.whole else ():
                 found[run] = self._alone[run]
         return found
+
+    def least(self) -> float:
+        """Nanoseconds that no list goes below: the work of all runs, evenly shared."""
+        saved = [0.0] * len(self._whole)
+        for (_, run), some in self._saved.items():
+            saved[run] = max(saved[run], some)
+        own = (whole - some for whole, some in zip(self._whole, saved, strict=True))
+        return sum(map(min, self._shared, own)) / self._workers
 
     def search(self) -> tuple[list[Chain], float]:
         """The fastest list that was found, where no bytes are used again, and its time."""

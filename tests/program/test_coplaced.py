@@ -13,7 +13,7 @@ from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.flows.asked import optimized
 from graphopt.flows.schedule import ScheduleReport
 from graphopt.model.load import load
-from graphopt.program import coplaced
+from graphopt.program import coplaced, sharing
 from graphopt.program.costs import ESTIMATED
 from graphopt.program.handing import handed
 from graphopt.program.listing import Linked
@@ -217,3 +217,19 @@ def test_what_two_workers_gain_nothing_by_is_not_coplaced() -> None:
         graphopt.schedule(small, device="cpu:2", policy="co-placed", measure=False)
     waves = graphopt.schedule(small, device="cpu:2", policy="waves", measure=False)
     assert waves.record.policy == "waves"
+
+
+def test_the_least_time_is_below_all_that_the_search_finds(made: tuple[Lowered, Linked]) -> None:
+    lowered, linked = made
+    planner = sharing._Planner(lowered, linked.listing.runs, ESTIMATED, WORKERS)
+    assert 0 < planner.least() <= planner.search()[1]
+
+
+def test_chains_are_not_searched_for_where_they_gain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    weights = {f"w{at}": draw.standard_normal((512, 512)).astype(np.float32) for at in range(2)}
+    text = "g (float[4096,512] x) => (float[4096,512] y) { a = MatMul(x, w0) y = MatMul(a, w1) }"
+    monkeypatch.setattr(sharing, "chained", lambda *_: pytest.fail("searched"))
+    model = load(support.model(text, 18, **weights).SerializeToString())
+    _, linked = make_listing(optimized(model), host(), "chain", False, None, 2)
+    assert linked.listing.ticketed is not None, "its two runs are shared all the same"
