@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphopt.model.tensors import tensor_of
+
 Array = np.ndarray
 
 
@@ -72,7 +74,7 @@ def of_constant_node(node: ir.Node) -> ir.TensorProtocol | None:
         if attribute.is_ref():
             return None
         if name == "value":
-            return attribute.as_tensor()
+            return tensor_of(attribute)
         if name == "value_float":
             return ir.Tensor(np.array(attribute.as_float(), dtype=np.float32))
         if name == "value_floats":

@@ -22,9 +22,15 @@ def tensors_of(model: ir.Model) -> Iterator[ir.TensorProtocol]:
                 if attribute.is_ref():
                     continue
                 if attribute.type == ir.AttributeType.TENSOR:
-                    yield attribute.as_tensor()
+                    yield tensor_of(attribute)
                 elif attribute.type == ir.AttributeType.TENSORS:
                     yield from attribute.as_tensors()
+
+
+def tensor_of(attribute: ir.Attr) -> ir.TensorProtocol:
+    """The tensor of an attribute; what has a tensor's type is not looked through for each name of one, as usual."""
+    found: ir.TensorProtocol = attribute.value if attribute.type == ir.AttributeType.TENSOR else attribute.as_tensor()
+    return found
 
 
 def replace_external(model: ir.Model, initializer: Replacement, constant: Replacement) -> None:
@@ -45,7 +51,7 @@ def with_external_replaced(attribute: ir.Attr, constant: Replacement) -> ir.Attr
     if attribute.is_ref():
         return attribute
     if attribute.type == ir.AttributeType.TENSOR:
-        tensor = attribute.as_tensor()
+        tensor = tensor_of(attribute)
         if isinstance(tensor, ir.ExternalTensor):
             return ir.AttrTensor(attribute.name, constant(tensor))
     elif attribute.type == ir.AttributeType.TENSORS:
