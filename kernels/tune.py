@@ -30,7 +30,7 @@ from kernels.templates.template import Template
 
 SCHEMA = "graphopt.tuning/2"
 CLEARLY = 0.97  # of the time of the likely best candidate must another one take to be chosen
-SURE, LOST = 2, 1.25  # turns, and times the best of them, after which a rival has lost
+SURE, LOST = 2, 1.25  # turns, and times the best of them, after which one has lost
 Clock = Callable[[], float]  # seconds
 _Prepared = Callable[[], None]  # a run whose addresses are fixed
 
@@ -43,6 +43,7 @@ class Choice(msgspec.Struct, frozen=True):
     candidate: str
     nanoseconds: float  # of a run of all blocks by the candidate, where it lies in a program
     measured: dict[str, float]  # the same of all that were tried
+    left_out: tuple[str, ...] = ()  # those that were not, since others of their kind had gained nothing
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -131,12 +132,12 @@ class Trial:
         return sum(run.kernel == name for run in self.runs)
 
     def contest(
-        self, rivals: Mapping[str, Sequence[Rival]], rounds: int, until: float | None = None
+        self, rivals: Mapping[str, Sequence[Rival]], rounds: int, until: float | None = None, lost: float = LOST
     ) -> dict[str, list[float]]:
         """Nanoseconds of all runs of each kernel, first its own and then those of its rivals, each the least of turns.
 
         There are `rounds` of turns, or fewer where the clock has come to `until`, but one at least. After SURE of them
-        those of a run that are LOST times as slow as its best take no more turns.
+        those of a run that are `lost` times as slow as its best take no more turns.
         """
         ways = {
             number: [self._own[number], *(self._in_place(rival, run) for rival in rivals[run.kernel])]
@@ -154,7 +155,7 @@ class Trial:
                 passes += 1
             if turn + 1 == SURE:
                 near = {
-                    number: [one for one in some if least[number][one] <= LOST * min(least[number])]
+                    number: [one for one in some if least[number][one] <= lost * min(least[number])]
                     for number, some in racing.items()
                 }
                 racing = {number: some for number, some in near.items() if len(some) > 1}

@@ -2,8 +2,9 @@
 
 Estimates choose well among candidates that are alike, and less well between algorithms. So of each kernel that takes a
 part of the time worth mentioning, the likely best candidates of each family run in the program by turns, as long as
-there is time; the estimate's own is kept unless it loses clearly, and the whole program has the last word. What was
-found is kept by kernel and machine, so that it is measured once.
+there is time; the estimate's own is kept unless it loses clearly, and the whole program has the last word. In a little
+time the most promising few go first, and every one that gains nothing halves what is hoped of others of its kind: where
+estimates are right, measuring soon ends. What was found is kept by kernel and machine, so that it is measured once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kernels.listing import Listing
 from kernels.run import Array, aligned
 from kernels.target import Target
 from kernels.templates.template import HOPELESS, Template
-from kernels.tune import CLEARLY, Choice, Clock, Database, Rival, Trial, key
+from kernels.tune import CLEARLY, LOST, Choice, Clock, Database, Rival, Trial, key
 
 EACH = 2  # candidates of a family that are tried in a little time
 WIDE = 10.0  # seconds; with more of them all candidates are tried, as far as they last
@@ -33,6 +34,8 @@ SHARE = 0.005  # of the program's time: what takes less is left as it is
 LEAST_GAIN = 0.005  # of the program's time, for which its kernels are exchanged
 KIN, STRANGER = 0.1, 0.3  # of a kernel's time, that a candidate of its own family may save, and one of another
 SLOW = 1.5  # times the likely best one's estimate, above which a rival is not tried in a little time
+WAVE = 4  # rivals that are measured before it is asked again which are worth it
+BEHIND = 1.02  # times the best of SURE turns, after which one has lost in a little time
 COMPILING = 0.6  # of the time for compiling rivals, the rest for their turns
 ROUNDS, MORE_ROUNDS = (2, 5, 5), (3, 7, 9)  # passes before rivals are compiled, turns of each, of whole programs
 AHEAD = 2  # rivals that are written while an earlier one is compiled
@@ -64,9 +67,27 @@ class Tuning:
         """How often the program runs before rivals are compiled, each of them, and whole programs at the end."""
         return ROUNDS if self.seconds <= WIDE else MORE_ROUNDS
 
-    def is_worth(self, share: float, is_kin: bool) -> bool:
-        """Whether a rival of a kernel with this share of the time is tried: in a little time for what it may gain."""
-        return self.seconds > WIDE or share * (KIN if is_kin else STRANGER) >= LEAST_GAIN
+    @property
+    def lost(self) -> float:
+        """Times the best of a few turns, after which one takes no more of them."""
+        return BEHIND if self.seconds <= WIDE else LOST
+
+    @property
+    def wave(self) -> int:
+        """How many rivals are measured together."""
+        return WAVE if self.seconds <= WIDE else 1 << 30
+
+    def is_worth(self, share: float, is_kin: bool, losses: int = 0) -> bool:
+        """Whether a rival of a kernel with this share of the time is tried: in a little time for what it may gain.
+
+        `losses` of its kind that were tried gained nothing.
+        """
+        return self.seconds > WIDE or hoped(share, is_kin, losses) >= LEAST_GAIN
+
+
+def hoped(share: float, is_kin: bool, losses: int) -> float:
+    """Which part of the program's time a rival may gain, of whose kind so many gained nothing."""
+    return share * (KIN if is_kin else STRANGER) * 0.5**losses
 
 
 def with_choices(lowered: Lowered, choices: Mapping[str, Choice]) -> Lowered:
@@ -105,6 +126,15 @@ class _Entrant:
     kin: frozenset[str]  # those of its own family
     known: Mapping[str, float]  # nanoseconds of candidates that were measured before
 
+    def kind(self, candidate: Any) -> _Kind:
+        """What a candidate would exchange for what."""
+        family = self.template.family(candidate)[0] if self.template.family else ""
+        return self.template.name, family, str(candidate) in self.kin
+
+
+_Kind = tuple[str, str, bool]  # a template, the family of a rival, and whether the kernel is of it
+_Pair = tuple[_Entrant, Any]  # an entrant and one of its candidates
+
 
 def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
     """Kernels with candidates that were never measured; not those that were, and took too little to matter here."""
@@ -125,6 +155,7 @@ def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
         rivals = tuple(
             rival for rival in rivals
             if str(rival) not in (*measured, kernels[name].choice) and tuning.is_worth(share, str(rival) in kin)
+            and (tuning.seconds > WIDE or one not in known or str(rival) not in known[one].left_out)
         )  # fmt: skip
         if rivals:
             found.append(_Entrant(kernels[name], template, problem, one, rivals, kin, measured))
@@ -153,6 +184,10 @@ class _Contest:
     ) -> None:
         self.target, self.tuning, self.entrants = target, tuning, entrants
         self.end = tuning.clock() + tuning.seconds
+        self._until = self.end - (1 - COMPILING) * tuning.seconds  # rivals are compiled
+        self._extra = 0  # bytes of room for their weights
+        self._shares: Mapping[str, float] = {}  # of the time, by kernel
+        self._losses: Counter[_Kind] = Counter()  # rivals that gained nothing since one of their kind did
         self.cache = program.cache
         self.stage = Trial(
             listing, program.address, program.weights, _drawn(listing), target, clock=tuning.clock
@@ -163,14 +198,43 @@ class _Contest:
         warm, rounds, _ = self.tuning.rounds
         times = self.stage.times(warm)
         total = sum(times.values())
-        ordered = sorted(self.entrants, key=lambda one: -times[one.kernel.name])
-        worth = [self._worth(one, times[one.kernel.name] / total) for one in ordered]
-        rivals = self._compiled(worth)
-        found = self.stage.contest(rivals, rounds, self.end)
+        self._shares = {name: taken / total for name, taken in times.items()}
+        worth = [self._worth(one, self._shares[one.kernel.name]) for one in self.entrants]
+        rivals: dict[str, list[Rival]] = {}
+        found: dict[str, list[float]] = {}
+        waiting: list[_Pair] = [(one, candidate) for one in worth for candidate in one.candidates]
+        while waiting:
+            waiting.sort(key=self._hoped, reverse=True)
+            some = self._wave(waiting)
+            compiled = self._compiled(some)
+            taken = self.stage.contest(compiled, rounds, self.end, self.tuning.lost) if compiled else {}
+            for name, (own, *others) in taken.items():
+                before = found.get(name, [own])
+                found[name] = [min(own, before[0]), *before[1:], *others]
+                rivals.setdefault(name, []).extend(compiled[name])
+            tried = {(name, rival.kernel.choice): taken[name][number + 1] < CLEARLY * taken[name][0]
+                     for name, one in compiled.items() for number, rival in enumerate(one)}  # fmt: skip
+            for one, candidate in some:
+                gained = tried.get((one.kernel.name, str(candidate)))
+                if gained is not None:
+                    kind = one.kind(candidate)
+                    self._losses[kind] = 0 if gained else self._losses[kind] + 1
+            waiting = [pair for pair in waiting if (pair[0].kernel.name, str(pair[1])) not in tried]
+            if len(tried) < len(some) or not some:  # there was no time, or no more that is worth it
+                break
+        has_time = self.tuning.clock() <= self._until
+        return self._kept(worth, times, found, rivals, waiting if has_time else [], total)
+
+    def _kept(
+        self, worth: Sequence[_Entrant], times: Mapping[str, float], found: Mapping[str, list[float]],
+        rivals: Mapping[str, Sequence[Rival]], left_out: Sequence[_Pair], total: float,
+    ) -> dict[str, Kernel]:  # fmt: skip
+        """The kernels to take by what was found; all of that is kept."""
         results, gained = [], 0.0
+        left = {one.kernel.name: tuple(str(each) for other, each in left_out if other is one) for one in worth}
         for one in worth:
             name = one.kernel.name
-            if not one.candidates or name in rivals:  # else there was no time
+            if not one.candidates or name in rivals or left[name]:  # else there was no time
                 texts = (one.kernel.choice, *(rival.kernel.choice for rival in rivals.get(name, ())))
                 taken = dict(zip(texts, found.get(name, [times[name]]), strict=False))
                 best = min(taken, key=lambda text: taken[text])
@@ -184,10 +248,29 @@ class _Contest:
         for one, taken, _ in results:
             best, runs = chosen.get(one.kernel.name, one.kernel.choice), self.stage.count(one.kernel.name)
             each = {text: nanoseconds / runs for text, nanoseconds in taken.items()}
-            kept[one.key] = Choice(one.template.name, self.target.cpu, best, each[best], {**one.known, **each})
+            kept[one.key] = Choice(
+                one.template.name, self.target.cpu, best, each[best], {**one.known, **each}, left[one.kernel.name]
+            )
         self.tuning.database.add(kept)
         return {one.kernel.name: self._made(one, chosen[one.kernel.name]) for one, _, _ in results
                 if one.kernel.name in chosen}  # fmt: skip
+
+    def _hoped(self, pair: _Pair) -> float:
+        """Which part of the program's time a rival may gain."""
+        one, candidate = pair
+        return hoped(self._shares[one.kernel.name], str(candidate) in one.kin, self._losses[one.kind(candidate)])
+
+    def _wave(self, waiting: Sequence[_Pair]) -> list[_Pair]:
+        """Which rivals are next: in a little time one of a kernel, since each of one kernel takes a pass of its own."""
+        little = self.tuning.wave < len(waiting)
+        first = {pair[0].kernel.name: pair for pair in reversed(waiting)}
+        some = [pair for pair in waiting if not little or first[pair[0].kernel.name] is pair]
+        return [pair for pair in some[: self.tuning.wave] if self._is_tried(pair)]
+
+    def _is_tried(self, pair: _Pair) -> bool:
+        one, candidate = pair
+        losses = self._losses[one.kind(candidate)]
+        return self.tuning.is_worth(self._shares[one.kernel.name], str(candidate) in one.kin, losses)
 
     def _worth(self, one: _Entrant, share: float) -> _Entrant:
         """With those candidates alone that are worth trying, as large a share of the time as the kernel has."""
@@ -208,39 +291,35 @@ class _Contest:
         own, other = self.stage.whole(taken, self.tuning.rounds[2], self.end)
         return other < own
 
-    def _compiled(self, entrants: Sequence[_Entrant]) -> dict[str, list[Rival]]:
-        """The rivals of kernels, as many as can be compiled in their share of the time, the likely best ones first."""
-        until, begun = self.end - (1 - COMPILING) * self.tuning.seconds, deque[Kernel]()
+    def _compiled(self, some: Sequence[_Pair]) -> dict[str, list[Rival]]:
+        """Rivals, as many as can be compiled in their share of the time, in this order."""
+        begun: deque[Kernel] = deque()
         found: dict[str, list[Rival]] = {}
 
         def take() -> None:
             rival = Rival(begun.popleft(), self.cache)
             found.setdefault(rival.kernel.name, []).append(rival)
 
-        for kernel in self._written(entrants):
-            if self.tuning.clock() > until:
+        for kernel in self._written(some):
+            if self.tuning.clock() > self._until:
                 break
             self.cache.begin(kernel.module.text(), self.target)
             begun.append(kernel)
             if len(begun) > AHEAD:
                 take()
-        while begun and self.tuning.clock() <= until:
+        while begun and self.tuning.clock() <= self._until:
             take()
         self.cache.only(())
         return found
 
-    def _written(self, entrants: Sequence[_Entrant]) -> Iterator[Kernel]:
-        """The rivals, the likely best ones first, without those whose larger weights find no room."""
-        extra = 0
-        for place in range(max((len(one.candidates) for one in entrants), default=0)):
-            for one in entrants:
-                if place < len(one.candidates):
-                    candidate = one.candidates[place]
-                    kernel = one.template.build(one.problem, candidate, self.target, one.kernel.name)
-                    more = self.stage.extra_bytes(kernel)
-                    if extra + more <= MOST_EXTRA:
-                        extra += more
-                        yield replace(kernel, choice=str(candidate))
+    def _written(self, some: Sequence[_Pair]) -> Iterator[Kernel]:
+        """The rivals without those whose larger weights find no room."""
+        for one, candidate in some:
+            kernel = one.template.build(one.problem, candidate, self.target, one.kernel.name)
+            more = self.stage.extra_bytes(kernel)
+            if self._extra + more <= MOST_EXTRA:
+                self._extra += more
+                yield replace(kernel, choice=str(candidate))
 
 
 def _drawn(listing: Listing) -> list[Array]:

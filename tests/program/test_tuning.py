@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ class _Figures(Trial):
         return {run.kernel: 100.0 for run in self.runs}
 
     def contest(
-        self, rivals: dict[str, list[Rival]], rounds: int, until: float | None = None
+        self, rivals: dict[str, list[Rival]], rounds: int, until: float | None = None, lost: float = 1.0
     ) -> dict[str, list[float]]:
         return {
             name: [100.0, *(100.0 - self.gain * (number + 1) for number, _ in enumerate(some))]
@@ -123,6 +124,30 @@ def test_in_a_little_time_rivals_are_those_that_may_gain_enough(tmp_path: Path) 
     assert little.is_worth(1.01 * of_kin, True) and not little.is_worth(0.99 * of_kin, True)
     assert little.is_worth(1.01 * of_others, False) and not little.is_worth(0.99 * of_others, False)
     assert much.is_worth(0.0, True)
+
+
+def test_losses_of_a_kind_end_what_is_tried_of_it_in_a_little_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths = (16, 32, 48, 64, 80, 96, 112)
+    weights, lines = {}, []
+    for number, (depth, width) in enumerate(itertools.pairwise(widths)):
+        weights[f"w{number}"] = np.ones((width, depth, 1, 1), np.float32)
+        lines.append(f"a{number + 1} = Conv(a{number}, w{number})")
+    text = f"g (float[1,16,20,20] a0) => (float[1,112,20,20] a6) {{ {' '.join(lines)} }}"
+    lowered = lower(ir.from_proto(support.model(text, 18, **weights)), host())
+    monkeypatch.setattr(tuning, "Trial", _Figures)
+    monkeypatch.setattr(_Figures, "gain", -4.0)
+    monkeypatch.setattr(tuning, "WIDE", 2 * ENOUGH)
+    database = Database(tmp_path / "tuned.json")
+    assert not _measured(lowered, database)
+    first = database.choices()
+    tried = sum(len(one.measured) - 1 for one in first.values())
+    assert tried == tuning.WAVE and sum(len(one.left_out) for one in first.values()) >= 2
+    assert not _measured(lowered, database) and database.choices() == first, "as it was left"
+    monkeypatch.setattr(tuning, "WIDE", 0.0)
+    assert not _measured(lowered, database)
+    assert all(set(first[name].left_out) <= set(one.measured) for name, one in database.choices().items())
 
 
 def test_no_time_measures_nothing(lowered: Lowered, tmp_path: Path) -> None:
