@@ -21,7 +21,7 @@ from graphopt.program.regions.region import Lowered
 from graphopt.program.ticketed import needs_of, ticketed
 from kernels.kernel import Kernel
 from kernels.listing import Run, Ticketed
-from scheduler.chains import Chain, Runs, chained, simulated
+from scheduler.chains import Chain, Runs, chained, least, simulated
 
 WORKERS = 4  # that a plan for any number is chosen for
 WORTH = 0.9  # of one worker's time may two take, or one does it alone
@@ -78,9 +78,7 @@ def shared_plans(
     planner = _Planner(lowered, alone, costs, workers)
     given = [Chain((run,)) for run in range(len(alone))]
     plans = [planner.plan(given, planner.runs(given), arena_bytes, None)]
-    if planner.least() * GAIN >= plans[0].nanoseconds:
-        return plans
-    chains, nanoseconds = planner.search()
+    chains, nanoseconds = planner.search(plans[0].nanoseconds)
     if nanoseconds * GAIN < plans[0].nanoseconds:
         runs = planner.runs(chains)
         for slack in (*SLACKS, len(runs)):
@@ -118,19 +116,16 @@ class _Planner:
                 found[run] = self._alone[run]
         return found
 
-    def least(self) -> float:
-        """Nanoseconds that no list goes below: the work of all runs, evenly shared."""
-        saved = [0.0] * len(self._whole)
-        for (_, run), some in self._saved.items():
-            saved[run] = max(saved[run], some)
-        own = (whole - some for whole, some in zip(self._whole, saved, strict=True))
-        return sum(map(min, self._shared, own)) / self._workers
+    def search(self, than: float) -> tuple[list[Chain], float]:
+        """The fastest list that was found, where no bytes are used again, and its time.
 
-    def search(self) -> tuple[list[Chain], float]:
-        """The fastest list that was found, where no bytes are used again, and its time."""
+        None is looked for where it cannot be faster than so many nanoseconds by GAIN; then there are no chains.
+        """
         shared = self.runs(())
-        needs = needs_of(apart(self._lowered, shared), self._kernels, range(len(shared)))
-        return chained(self._timed(needs), self._workers, self._wait, self._wait / 2, EVALUATIONS)
+        timed = self._timed(needs_of(apart(self._lowered, shared), self._kernels, range(len(shared))))
+        if least(timed, self._workers, self._wait, self._wait / 2) * GAIN >= than:
+            return [], than
+        return chained(timed, self._workers, self._wait, self._wait / 2, EVALUATIONS)
 
     def plan(self, chains: Sequence[Chain], runs: Sequence[Run], arena: int, slack: int | None) -> Shared:
         """The program of runs at these places."""

@@ -219,12 +219,6 @@ def test_what_two_workers_gain_nothing_by_is_not_coplaced() -> None:
     assert waves.record.policy == "waves"
 
 
-def test_the_least_time_is_below_all_that_the_search_finds(made: tuple[Lowered, Linked]) -> None:
-    lowered, linked = made
-    planner = sharing._Planner(lowered, linked.listing.runs, ESTIMATED, WORKERS)
-    assert 0 < planner.least() <= planner.search()[1]
-
-
 def test_chains_are_not_searched_for_where_they_gain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(0)
     weights = {f"w{at}": draw.standard_normal((512, 512)).astype(np.float32) for at in range(2)}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.chains import Chain, Runs, chained, simulated
+from scheduler.chains import Chain, Runs, chained, least, simulated
 
 
 def runs(
@@ -89,8 +89,16 @@ def test_a_list_can_be_run_and_is_no_slower_than_without_chains(
         assert all(one in needs[run] for one, run in itertools.pairwise(chain.runs)), "a run follows one that it needs"
     assert time == pytest.approx(simulated(program, found, workers, 50.0, 20.0))
     assert chained(program, workers, 50.0, 20.0, evaluations) == (found, time), "the same input, the same list"
-    least, _ = chained(program, workers, 50.0, 20.0, 4)
-    assert time <= simulated(program, least, workers, 50.0, 20.0) + 1e-6
+    first, _ = chained(program, workers, 50.0, 20.0, 4)
+    assert time <= simulated(program, first, workers, 50.0, 20.0) + 1e-6
+    assert least(program, workers, 50.0, 20.0) <= time + 1e-6
+
+
+def test_runs_that_need_one_another_take_their_longest_way_at_least() -> None:
+    """Ten runs of four pieces for four workers: each piece takes 25, and whoever needs them waits for 5."""
+    drawn = runs([4] * 10, [100.0] * 10, {run: [run - 1] for run in range(1, 10)})
+    shared = simulated(drawn, [Chain((run,)) for run in range(10)], 4, 5.0, 1.0)
+    assert least(drawn, 4, 5.0, 1.0) == 10 * (25 + 5) - 5 <= shared
 
 
 def test_the_steps_of_a_recurrent_layer_are_searched_without_numba() -> None:
