@@ -43,7 +43,7 @@ NAMES = (
 QUICK = ("squeezenet1_1", "mobilenet_v2", "bert_small_rawdynamo")
 TARGETS: tuple[TargetName, ...] = ("host", "x86-64-v3")
 SECONDS, QUICK_SECONDS, SHORT = 60.0, 20.0, 3.0
-OTHER = "znver4"  # a core whose figures are wrong on most machines
+OTHERS = ("znver4", "skylake-avx512")  # cores whose figures are wrong on most machines; the first that is not this one
 NEAR, OFTEN = 1.05, 0.9
 NEAR_MEASURED = 1.02
 FOLDER = Path("build/bench/choices")
@@ -61,6 +61,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     """One row for each model and target."""
     pin()
     machine, rows = graphopt.machine(), []
+    other = next(one for one in OTHERS if one != named("host").cpu)
     figures: dict[str, list[tuple[float, Found]]] = {}
     for target_name in TARGETS[: 1 if quick else None]:
         target = with_core(named(target_name), machine)
@@ -71,7 +72,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
             with tempfile.TemporaryDirectory() as folder:
                 short = _searched(lowered, Path(folder) / "short.json", SHORT)
             ways = {"estimates": lowered, "3 s": with_choices(lowered, short)}
-            ways[OTHER] = _lowered(name, with_core(named(target_name), OTHER))
+            ways[other] = _lowered(name, with_core(named(target_name), other))
             found = {way: _found(made, known, counts) for way, made in ways.items()}
             weight = _best(lowered, known, counts)
             for way, one in found.items():
@@ -80,13 +81,13 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
             gc.collect()
     sheet.table(
         "time beside the best known candidates, and the share of time within 5 % of them",
-        ("model", "target", "best, ms", "estimates", "3 s", OTHER), rows,
+        ("model", "target", "best, ms", "estimates", "3 s", other), rows,
     )  # fmt: skip
     means = {way: _mean(some) for way, some in figures.items()}
     met = all(one.near >= OFTEN for way, one in means.items() if way.startswith("estimates"))
     met &= all(one.longer <= NEAR_MEASURED for way, one in means.items() if way.startswith("3 s"))
     own = {way.split()[1]: one.longer for way, one in means.items() if way.startswith("estimates")}
-    met &= all(one.longer > own[way.split()[1]] for way, one in means.items() if way.startswith(OTHER))
+    met &= all(one.longer > own[way.split()[1]] for way, one in means.items() if way.startswith(other))
     figure = "; ".join(f"{way} {_told(one)}" for way, one in means.items())
     wanted = f"estimates: {OFTEN:.0%} of the time within 5 %; 3 s: {NEAR_MEASURED}; another core's figures: slower"
     return [Bar(ISSUE, NUMBER, "chosen beside the best known", wanted, figure, met)]

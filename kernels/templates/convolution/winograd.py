@@ -120,10 +120,10 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         self.in_blocks, self.in_block = -(-self.depth // block), block // self.lanes
         self.in_vectors = self.in_blocks * self.in_block
         self.out_vectors = sum(group.size * group.count for group in self.channels)
-        most = (candidate.room or self.chunks[0].size) * self.wide
+        self.most = (candidate.room or self.chunks[0].size) * self.wide  # tiles of a block, the largest
         self.depth_row, self.width_row = (n * self.lanes for n in (self.in_vectors, self.out_vectors))
-        self.depth_point = _apart(most * self.depth_row, self.lanes)
-        self.width_point = _apart(most * self.width_row, self.lanes)
+        self.depth_point = _apart(self.most * self.depth_row, self.lanes)
+        self.width_point = _apart(self.most * self.width_row, self.lanes)
         widest = max(group.size for group in self.channels)
         # Of weights that a block transforms.
         self.filter_point = _apart(self.depth * widest * self.lanes, self.lanes) if self.candidate.from_taps else 0
@@ -287,8 +287,9 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         """The product of one point and one panel."""
         depth, groups, width = self.depth, balanced(tiles, self.candidate.rows), group.size * self.lanes
         ahead = Asked()
-        if not self.candidate.from_taps:
-            ahead = asked(self.target.core, depth, 4 * width, groups[0].size, pieces(groups))
+        if not self.candidate.from_taps:  # as the largest blocks do, so that all have the same tiles
+            most = balanced(self.most, self.candidate.rows)
+            ahead = asked(self.target.core, depth, 4 * width, most[0].size, pieces(most))
 
         def rows(some: Group, row: Value) -> None:
             tile = ProductTile(
