@@ -37,8 +37,9 @@ else:
 PEAK_FLOPS = 1.0e11  # per second; of what computing again costs, only the ratio to the bandwidth matters
 BANDWIDTH = 2.0e10  # bytes per second
 
-# Results in place and slices are counted on, only results in place, or neither.
-Sharing = bool | Literal["in place"]
+# Results in place and slices are counted on, only results in place, or neither; or, as in a program, slices along any
+# axis, which it reads and writes where they lie, and outputs are the caller's.
+Sharing = bool | Literal["in place", "strided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,8 @@ def model_memory(
 
     An operator's time is the larger of flops / `peak_flops` and bytes / `bandwidth` (None: flops alone, for planners
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
-    result bytes of its own; "in place" leaves out operands of a Concat and results of a Split. Raises OptionError
-    naming a dim without a number, or a tensor whose size only a run can tell.
+    result bytes of its own; "in place" leaves out operands of a Concat and results of a Split, "strided" has such along
+    any axis. Raises OptionError naming a dim without a number, or a tensor whose size only a run can tell.
 
     What a training step carries to the next one has no bytes: the caller has memory for it, which he binds.
     """
@@ -105,8 +106,8 @@ class _Reader:
         fixed = {value for value in given if value.const_value is not None}
         step = step_of(self._model)
         carried = frozenset() if step is None else frozenset(one.output for one in step.carried)
-        self._elsewhere = frozenset(value for value in outputs if value.name in carried)
-        if self._elsewhere:
+        self._elsewhere = frozenset(value for value in outputs if value.name in carried or self._sharing == "strided")
+        if carried:
             self._notes["weights and state that a step gives count as the caller's memory"] = None
         operators, by_operator = [], {}
         shares: list[Share] = []
@@ -263,10 +264,13 @@ class _Reader:
     def _parts(
         self, node: ir.Node, parts: list[ir.Value], whole: ir.Value, names: Mapping[ir.Value, str]
     ) -> Iterator[Share]:
-        """Blocks one after the other in memory: where every dim before the axis is 1."""
+        """Blocks one after the other in memory: where every dim before the axis is 1.
+
+        Parts that lie apart are counted as such blocks: how many bytes they take together is the same.
+        """
         shape = self._sizes.shape(whole) or ()
         axis = nodes.int_attribute(node, "axis", 0)
-        if prod(shape[: axis % max(len(shape), 1)]) != 1:
+        if self._sharing != "strided" and prod(shape[: axis % max(len(shape), 1)]) != 1:
             return
         at = 0
         for value in parts:

@@ -85,8 +85,9 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
     def tile(one: ir.Model) -> None:
         for share in SHARES:
             aim, given = int(budget * share), work.at_most(WAY_WORK)
+            lanes = lowered.target.lanes()
             tiled, regions = tile_within(
-                one, aim, columns=0, vector=lowered.target.lanes(), work=given, judge=judge, dear=DEAR
+                one, aim, sharing="strided", columns=0, vector=lanes, work=given, judge=judge, dear=DEAR
             )
             if not regions:
                 break

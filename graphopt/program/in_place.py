@@ -2,8 +2,9 @@
 
 A kernel may write over an operand of which it reads each element only to compute the one that takes its place. What
 templates promise: the operands of an expression are read at the place that is written, by the block that writes it,
-before it does so (kernels/templates/elementwise.py, epilogue.py). A product whose tiles have all columns reads its rows
-before it writes any, too (gemm_choice.py).
+before it does so (kernels/templates/elementwise.py, epilogue.py). A row that is normalized, or of which a softmax is
+taken, is read by one block, which writes none of the row before (normalization.py, softmax.py). A product whose tiles
+have all columns reads its rows before it writes any, too (gemm_choice.py).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from kernels.templates.convolution.problem import OUTPUT, Convolution
 from kernels.templates.elementwise import Elementwise
 from kernels.templates.gemm_choice import GemmCandidate, reads_ahead
 from kernels.templates.gemm_problem import Gemm
-from kernels.templates.normalization import Normalization
+from kernels.templates.normalization import NORMALIZED, Normalization
 from kernels.templates.pooling import Pooling
 from kernels.templates.recurrent.problem import Recurrent
+from kernels.templates.row_problem import RowProblem
+from kernels.templates.softmax import SOFTMAX, Softmax
 from kernels.tensor.expression import Buffer as Storage
 from kernels.tensor.expression import Load, Variable
 from memplan.bounds import live_bytes
@@ -114,9 +117,11 @@ def _extents(lowered: Lowered, region: Region, buffer: Buffer) -> list[tuple[int
 def _first_bytes(problem: object) -> dict[str, int]:
     """By the name of an operand, the bytes before all that is touched of it; what is not known has none."""
     loads = [load for aim, read in _stored(problem).values() for load in (aim, *read)]
-    if isinstance(problem, Normalization):
+    if isinstance(problem, RowProblem):
         loads += [*problem.stores, *distinct_loads([problem.x, *problem.values])]
     found: dict[str, int] = {}
+    if isinstance(problem, Gemm) and problem.arithmetic in ("f32", "rounded"):
+        found |= {"a": problem.place_a.offset * DType.F32.bytes}
     for load in loads:
         place = load.buffer.position(load.indices)
         low = place.offset * load.dtype.bytes if all(step >= 0 for _, step in place.terms) else 0
@@ -190,6 +195,10 @@ def _stored(problem: object) -> dict[str, tuple[Load, tuple[Load, ...]]]:
                 name: (Storage(name, DType.F32, shape)[axes], (Storage(of, DType.F32, shape)[axes],))
                 for name, of in pairs
             }  # fmt: skip
+        case Normalization() | Softmax():
+            read = distinct_loads([problem.x, *problem.values])
+            loads = tuple(one for one in read if one.buffer not in (NORMALIZED, SOFTMAX))
+            return {one.buffer.name: (one, loads) for one in problem.stores}
         case Elementwise():
             loads = tuple(distinct_loads(problem.values))
             return {one.buffer.name: (problem.load(one), loads) for one in problem.outputs}

@@ -22,6 +22,7 @@ class RowProblem:
     __slots__ = ()
     rows: tuple[Variable, ...]
     columns: tuple[Variable, ...]
+    x: Expression
     outputs: tuple[Output, ...]
 
     @property

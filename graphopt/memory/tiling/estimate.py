@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import onnx_ir as ir
 
@@ -85,7 +86,7 @@ class Stretch:
                 if step.whole.value in replaced:  # it takes the place of what was there until now
                     read.append(Piece(replaced[step.whole.value]))
                     shares.append(Share(self._name(step.whole), self._name(read[-1]), overwrites=True))
-                elif self._sharing is True:
+                elif self._sharing in (True, "strided"):
                     shares += self._side_by_side(read if self._views else step.pieces, step.whole)
             for piece in made:
                 size = 0 if piece in placed else self._size(piece)
@@ -149,8 +150,9 @@ class Stretch:
         whole = self._values[self._names[piece.value]].size
         if piece.axis is None:
             return whole
-        shape = self._facts.static_shape(piece.value)
-        assert shape is not None, "a part was found of it"
+        shape, kind = self._facts.static_shape(piece.value), self._facts.dtype(piece.value)
+        assert shape is not None and kind is not None, "a part was found of it"
+        whole = whole or int(prod(shape) * kind.itemsize)  # of the caller's memory a tile is a copy, before it is there
         return whole // shape[piece.axis] * (piece.high - piece.low)
 
     def _kept(self, read: Sequence[Piece], made: Sequence[Piece]) -> Iterable[Share]:
@@ -168,7 +170,7 @@ class Stretch:
         """Pieces can be made where the whole will stand, if they are blocks of memory one after the other."""
         shape = self._facts.static_shape(whole.value)
         assert shape is not None and pieces[0].axis is not None, "a part was found of it"
-        if all(size == 1 for size in shape[: pieces[0].axis]):
+        if self._sharing == "strided" or all(size == 1 for size in shape[: pieces[0].axis]):
             at = 0
             for piece in pieces:
                 yield Share(self._name(piece), self._name(whole), at)

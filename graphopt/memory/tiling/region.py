@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd, lcm
 from typing import Literal
 
 import onnx_ir as ir
@@ -220,6 +221,32 @@ class _Tiles:
             self._lengths[value] = shape[axis]
             inner = 1 if len(shape) == IMAGE or images else len(shape) - 1  # channels of images, else columns
             self._grains[value] = vector if axis == inner else 1
+        for value, block in self._blocks().items():
+            self._grains[value] = lcm(self._grains[value], block)
+
+    def _blocks(self) -> dict[ir.Value, int]:
+        """How many positions of each value go together: one row of what a Reshape joins, or one head."""
+        blocks: dict[ir.Value, int] = {}
+        for node in self._region.members:
+            value = nodes.used_outputs(node)[0]
+            how, length = _whole(self._facts, node, self._region.axes[value]), self._lengths[value]
+            assert how is not None, "parts were found for it"
+            block = 1
+            if node.op_type in ("Reshape", "Attention"):
+                first = part(self._facts, node, Range(self._region.axes[value], 0, 1))
+                block = 1 if first is None else first.made[1]
+            for operand, reach in zip(node.inputs, how.inputs, strict=True):
+                if operand is None or reach is None:
+                    continue
+                theirs, size = blocks.get(operand, 1), reach.high - reach.low
+                if size == length:
+                    block = lcm(block, theirs)
+                elif node.op_type == "Reshape" and length % size == 0:
+                    block = lcm(block, theirs * length // size)
+                elif node.op_type == "Reshape" and size % length == 0:
+                    block = lcm(block, theirs // gcd(theirs, size // length))
+            blocks[value] = block
+        return blocks
 
     def write(self) -> Iterator[Step]:
         if min(-(-length // self._grains[value]) for value, length in self._lengths.items()) < self._count:

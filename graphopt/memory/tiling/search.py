@@ -93,6 +93,12 @@ class _Candidate:
     estimate: Estimate
     added: float  # nanoseconds
 
+    def name(self) -> tuple[tuple[str, ...], int, int, bool]:
+        """What tells it from others of the same model."""
+        members = tuple(nodes.used_outputs(node)[0].name or "" for node in self.region.members)
+        axis = self.region.axes[nodes.used_outputs(self.region.members[0])[0]]
+        return members, axis, self.count, self.keep
+
 
 def tile_within(
     model: ir.Model,
@@ -121,9 +127,10 @@ def tile_within(
     if copy.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return copy, 0
     start = best
+    trials: dict[_Trial, _Tiled] = {}  # what other aims have tried need not be written and judged again
     for aim in AIMS:
         goal = _Goal(int(aim * budget), columns, judge is not by_nodes, vector)
-        found = _greedy(start, budget, goal, left, judge, progress)
+        found = _greedy(start, budget, goal, left, judge, progress, trials)
         best = min(best, found, key=lambda one: one.seen.rank(budget))
         if max(best.seen.steps, default=0) <= budget and best.seen.time <= dear * start.seen.time:
             break
@@ -138,22 +145,32 @@ class _Tiled:
     seen: Seen
 
 
-def _greedy(now: _Tiled, budget: int, goal: _Goal, work: Work, judge: Judge, progress: Progress) -> _Tiled:
+# By region: its nodes, their axis, how many tiles, and whether they keep what others need.
+_Trial = tuple[tuple[tuple[str, ...], int, int, bool], ...]
+
+
+def _greedy(
+    now: _Tiled, budget: int, goal: _Goal, work: Work, judge: Judge, progress: Progress, trials: dict[_Trial, _Tiled]
+) -> _Tiled:
     """Tile around the worst step while that helps, each time as cheaply as the goal is kept there."""
+    done: _Trial = ()
     while now.seen.steps and max(now.seen.steps) > budget and not work.over():
-        better: list[_Tiled] = []
+        better: list[_Trial] = []
         for found in _candidates(now, goal, work):
-            work.spend((STEPS_PER_NODE if judge is by_nodes else STEPS_PER_LOWERED) * len(now.model.graph))
-            trial = _applied(now.model, found)
-            memory = model_memory(trial, sharing=now.memory.sharing)
-            seen = judge(trial, memory)
-            if _worse(seen.steps) < _worse(now.seen.steps):
-                better.append(_Tiled(trial, memory, now.regions + 1, seen))
+            trial = (*done, found.name())
+            if trial not in trials:
+                work.spend((STEPS_PER_NODE if judge is by_nodes else STEPS_PER_LOWERED) * len(now.model.graph))
+                model = _applied(now.model, found)
+                memory = model_memory(model, sharing=now.memory.sharing)
+                trials[trial] = _Tiled(model, memory, now.regions + 1, judge(model, memory))
+            if _worse(trials[trial].seen.steps) < _worse(now.seen.steps):
+                better.append(trial)
                 if judge is by_nodes:  # whose times are those by which candidates are sorted
                     break
         if not better:
             break
-        now = min(better, key=lambda one: one.seen.rank(budget))
+        done = min(better, key=lambda one: trials[one].seen.rank(budget))
+        now = trials[done]
         progress(f"{now.regions} regions in tiles")
     return now
 
@@ -176,7 +193,9 @@ def _candidates(now: _Tiled, goal: _Goal, work: Work) -> list[_Candidate]:
         if any(one.estimate.peak <= goal.budget for one in found):
             break
     found.sort(key=lambda one: (max(one.estimate.peak, goal.budget), one.added))
-    return found[:EXACT]
+    best = {one.region.members: one for one in reversed(found)}  # of each region: an estimate is wrong of all its tiles
+    best_ones = [one for one in found if best[one.region.members] is one]
+    return [*best_ones, *(one for one in found if best[one.region.members] is not one)][:EXACT]
 
 
 def _axes(facts: Facts, memory: ModelMemory, worst: int) -> Iterator[Mapping[ir.Value, int]]:
@@ -308,6 +327,8 @@ def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:
         weights = _shape(facts, step.node.inputs[1], None)
         depth = weights[0] if step.node.op_type == "ConvTranspose" else prod(weights[1:])
         return piece.axis == 0 or depth <= ONE_BLOCK or prod(shape[2:]) >= columns
+    if piece.axis == len(shape) - 1:
+        return False  # fewer columns may be another kernel
     return piece.axis < len(shape) - 2 or shape[-2] >= LEAST_ROWS
 
 

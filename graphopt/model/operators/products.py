@@ -114,8 +114,10 @@ def _attention_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -
 def _matmul_part(wanted: Wanted) -> Part | None:
     left, right = wanted.shapes[:2]
     rank = len(wanted.result)
-    if len(left) < 2 or len(right) < 2 or wanted.axis == rank - 1:
+    if len(left) < 2 or len(right) < 2:
         return None
+    if wanted.axis == rank - 1:
+        return Part((None, Range(len(right) - 1, *wanted.range[1:])), wanted.range[1:])
     if wanted.axis == rank - 2:
         return wanted.first(Range(len(left) - 2, *wanted.range[1:]))
     rows, columns = (*left[:-2], 0, 0), (*right[:-2], 0, 0)
@@ -123,32 +125,54 @@ def _matmul_part(wanted: Wanted) -> Part | None:
 
 
 def _gemm_part(wanted: Wanted) -> Part | None:
-    if wanted.axis != 0:
-        return None
-    rows = Range(1 if nodes.int_attribute(wanted.node, "transA", 0) else 0, *wanted.range[1:])
-    ranges: list[Range | None] = [rows, None]
+    rows, columns = (nodes.int_attribute(wanted.node, name, 0) for name in ("transA", "transB"))
+    ranges: list[Range | None] = [Range(1 if rows else 0, *wanted.range[1:]), None]
+    if wanted.axis == 1:
+        ranges = [None, Range(0 if columns else 1, *wanted.range[1:])]
     if len(wanted.shapes) > 2:
         ranges.append(wanted.broadcast(wanted.shapes[2]))
     return Part(tuple(ranges), wanted.range[1:])
 
 
 def _attention_part(wanted: Wanted) -> Part | None:
-    """Some batches, or some queries with all keys and values, where every query sees the same of them."""
-    node, axis, shapes = wanted.node, wanted.axis, wanted.shapes
-    rank = len(wanted.result)
+    """Some batches or heads, or some queries with all keys and values, where every query sees the same of them."""
+    node, axis, rank, shapes = wanted.node, wanted.axis, len(wanted.result), wanted.shapes
     if len(nodes.used_outputs(node)) > 1 or any(nodes.input_at(node, at) is not None for at in (4, 5, 6)):
         return None
-    if axis not in (0, rank - 2) or (axis > 0 and nodes.int_attribute(node, "is_causal", 0)):
-        return None
+    mask = shapes[3] if nodes.input_at(node, 3) is not None else ()
+
+    def of_mask(from_end: int, low: int, high: int) -> tuple[Range | None, ...]:
+        at = len(mask) - from_end
+        cut = Range(at, low, high) if at >= 0 and mask[at] > 1 else None
+        return (cut, *(None,) * (len(shapes) - 4)) if len(shapes) > 3 else ()
+
     reach = wanted.range
-    ranges: list[Range | None] = [reach, *((reach if axis == 0 else None,) * 2)]
-    if len(shapes) > 3:
-        mask = shapes[3]
-        at = len(mask) - 4 if axis == 0 else len(mask) - 2
-        cut = nodes.input_at(node, 3) is not None and at >= 0 and mask[at] > 1
-        ranges.append(Range(at, *reach[1:]) if cut else None)
-        ranges += [None] * (len(shapes) - 4)
-    return Part(tuple(ranges), reach[1:])
+    if axis == 0:
+        return Part((reach, reach, reach, *of_mask(4, *reach[1:])), reach[1:])
+    if axis == rank - 2:
+        is_causal = nodes.int_attribute(node, "is_causal", 0)
+        return None if is_causal else Part((reach, None, None, *of_mask(2, *reach[1:])), reach[1:])
+    if rank == 4 and axis == 3:
+        return None
+    heads, shared = (shapes[at][1] for at in (0, 1))
+    if rank == 3:  # heads lie side by side in the columns
+        heads = nodes.int_attribute(node, "q_num_heads", 0)
+        shared = nodes.int_attribute(node, "kv_num_heads", heads)
+    if not heads or not shared or heads % shared:
+        return None
+    each, width = heads // shared, wanted.result[axis] // heads
+    low, high = reach.low // (width * each), -(-reach.high // (width * each))  # of the heads of keys
+
+    def of_heads(low: int, high: int, shape: Shape, count: int) -> Range:
+        return Range(axis, low * shape[axis] // count, high * shape[axis] // count)
+
+    ranges = (
+        of_heads(low * each, high * each, shapes[0], heads),
+        *(of_heads(low, high, one, shared) for one in shapes[1:3]),
+        *of_mask(3, low * each, high * each),
+    )
+    counts = {"q_num_heads": (high - low) * each, "kv_num_heads": high - low} if rank == 3 else {}
+    return Part(ranges, (low * each * width, high * each * width), counts)
 
 
 OPERATORS = (

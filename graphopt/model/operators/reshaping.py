@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import lcm, prod
 
 import numpy as np
 import onnx_ir as ir
@@ -16,7 +16,7 @@ from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, counted, rank_of
 from graphopt.model.operators.gradients import movement as gradients
 from graphopt.model.operators.parameters import AXES, Unclear, parameter
-from graphopt.model.operators.parts import Part, Range, Wanted
+from graphopt.model.operators.parts import Part, Range, Shape, Wanted
 from graphopt.model.operators.record import mover
 from graphopt.model.operators.shapes import Result, first_type, like_first, source_shape
 
@@ -114,22 +114,52 @@ def _same_positions(wanted: Wanted) -> Part | None:
             break
     else:
         return None
-    range = Range(axis, *wanted.range[1:])
-    if wanted.node.op_type == "Flatten":
-        return wanted.first(range) if wanted.axis == 0 and nodes.int_attribute(wanted.node, "axis", 1) == 1 else None
-    if wanted.node.op_type != "Reshape":
-        return wanted.first(range)
-    target = list(result)
-    target[wanted.axis] = wanted.range.high - wanted.range.low
-    if nodes.int_attribute(wanted.node, "allowzero", 0) or 0 in target:
+    if wanted.node.op_type == "Flatten" and (
+        wanted.axis != 0 or nodes.int_attribute(wanted.node, "axis", 1) != 1
+    ):  # fmt: skip
         return None
-    return Part((range, None), wanted.range[1:], constants={1: np.array(target, np.int64)})
+    return wanted.first(Range(axis, *wanted.range[1:]))
+
+
+def _blocks(wanted: Wanted) -> Part | None:
+    """Blocks of elements of the outermost axis of dims that together become other dims: heads of columns, rows of
+    positions, windows of rows.
+
+    Both axes have as many elements before them. What is made are whole positions of either axis, around those that are
+    asked for.
+    """
+    shape, result = wanted.shapes[0], wanted.result
+    before = prod(result[: wanted.axis])
+    axis = next((at for at, size in enumerate(shape) if size > 1 and prod(shape[:at]) == before), None)
+    if axis is None or 0 in result:
+        return None
+    theirs, ours = _inside(shape, axis, result, wanted.axis)
+    each = lcm(theirs, ours)  # elements of the blocks that are whole positions of both
+    low = wanted.range.low * ours // each * each
+    high = -(-wanted.range.high * ours // each) * each
+    made = (low // ours, high // ours)
+    target = list(result)
+    target[wanted.axis] = made[1] - made[0]
+    constants = {1: np.array(target, np.int64)}
+    return Part((Range(axis, low // theirs, high // theirs), None), made, constants=constants)
+
+
+def _inside(shape: Shape, axis: int, result: Shape, at: int) -> tuple[int, int]:
+    """How many elements a position of either axis has, up to where as many elements are behind both again."""
+    end, behind = axis + 1, at + 1
+    theirs, ours = shape[axis], result[at]
+    while theirs != ours:
+        if theirs < ours:
+            theirs, end = theirs * shape[end], end + 1
+        else:
+            ours, behind = ours * result[behind], behind + 1
+    return theirs // shape[axis], ours // result[at]
 
 
 OPERATORS = (
     mover(
         name="Reshape", shape=_reshaped_dims, evaluate=_reshape, content=_reshape, storage="same",
-        part=_same_positions, gradient=gradients.reshaped,
+        part=_blocks, gradient=gradients.reshaped,
     ),
     mover(
         name="Flatten", shape=_flattened_dims, evaluate=_flatten, storage="same", part=_same_positions,

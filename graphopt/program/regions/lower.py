@@ -29,7 +29,7 @@ from graphopt.program.regions.images.borders import lower_pad, lower_slice, slic
 from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
 from graphopt.program.regions.images.operators import lower_images
 from graphopt.program.regions.images.pointwise import lower_pointwise
-from graphopt.program.regions.movement import lower_movement, parts_of
+from graphopt.program.regions.movement import join_tiles, lower_movement, parts_of
 from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.products import lower_product
 from graphopt.program.regions.reader import Reader
@@ -118,6 +118,8 @@ def _lowered(
         elif not (is_elementwise(node) or is_anchor(node)):
             with _naming((node,)):
                 _lower_alone(scope, node, by_counts)
+        if scope.tight:
+            join_tiles(scope, node)
     outputs: list[Argument] = []
     names = [one.name for one in inputs]
     for value in graph.outputs:

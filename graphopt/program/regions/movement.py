@@ -10,11 +10,12 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.facts import Facts
-from graphopt.model.nodes import COPIED, int_attribute, required_input
+from graphopt.model.nodes import COPIED, TILED, int_attribute, required_input
 from graphopt.model.operators.movement import permutation
 from graphopt.model.operators.parameters import SLICE, Unclear, parameter
 from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.images.image import Image
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from graphopt.program.regions.waiting import FAR, reading
@@ -93,14 +94,20 @@ def lower_movement(scope: Scope, node: ir.Node) -> None:
 
 
 def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
-    """Where values should be computed that a Concat alone reads, as blocks of memory one after the other."""
+    """Where values should be computed that a Concat alone reads, as blocks of memory one after the other.
+
+    Where memory is tight, tiles are computed where they are joined along any axis.
+    """
     found: dict[ir.Value, View] = {}
     for node in reversed(list(nodes)):
         if node.op_type != "Concat" or node.domain not in ("", "ai.onnx") or node.outputs[0] in scope.rooms:
             continue
         output, shape, start = node.outputs[0], scope.shape(node.outputs[0]), 0
         axis = int_attribute(node, "axis", 0) % max(1, len(shape))
-        if set(shape[:axis]) - {1} or 0 in shape or scope.counted(output):
+        is_apart = bool(set(shape[:axis]) - {1})
+        if is_apart and not (scope.tight and TILED in node.metadata_props and output not in scope.homes):
+            continue
+        if 0 in shape or scope.counted(output):
             continue
         dtype, whole = scope.dtype(output), found.get(output)
         if whole is None:
@@ -112,6 +119,18 @@ def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
                 found[value], found[output] = whole.sliced(axis, start, count), whole
             start += count
     return found
+
+
+def join_tiles(scope: Scope, node: ir.Node) -> None:
+    """Copy what a node has made as images to where it is joined, if that is elsewhere: then it need not wait."""
+    for value in node.outputs:
+        image, view = scope.images.get(value), scope.parts.get(value)
+        if image is None or view is None or TILED not in node.metadata_props:
+            continue
+        aim = Image.of_view(view)
+        if aim is not None and image.buffer != aim.buffer:
+            scope.convert(image, aim, 0, (node,))
+            scope.images[value], scope.places[value] = aim, view
 
 
 def _concat(scope: Scope, node: ir.Node) -> None:

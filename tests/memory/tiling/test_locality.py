@@ -13,6 +13,7 @@ import onnx_ir as ir
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 
 from graphopt.memory.tiling.locality import part
 from graphopt.memory.tiling.region import axes_from, region_of, steps_of
@@ -36,6 +37,27 @@ def tiled(model: ir.Model, axis: int, count: int) -> ir.Model | None:
         return None
     write_tiles(work, region, steps)
     return work
+
+
+@pytest.mark.parametrize(("rank", "shared"), [(4, 8), (4, 4), (3, 8), (3, 2)])
+def test_heads_of_attention(rank: int, shared: int) -> None:
+    """Heads of queries stay with those of the keys that they share, and with their part of the mask."""
+    shapes = [[1, 8, 3, 4], [1, shared, 5, 4], [1, shared, 5, 2]]
+    if rank == 3:
+        shapes = [[1, rows, heads * size] for _, heads, rows, size in shapes]
+    inputs = ", ".join(f"float{one} {name}" for one, name in zip(shapes, "qkv", strict=True))
+    made = [1, 8, 3, 2] if rank == 4 else [1, 3, 16]
+    counts = f"<q_num_heads = 8, kv_num_heads = {shared}>" if rank == 3 else ""
+    text = f"g ({inputs}, float[8,3,5] m) => (float{made} y) {{ y = Attention{counts}(q, k, v, m) }}"
+    done = tiled(load(support.model(text, opset=23)), 1 if rank == 4 else 2, 2)
+    assert done is not None
+    proto = support.model(text, opset=23)
+    draw = np.random.default_rng(0)
+    feed = {
+        name: draw.normal(size=one).astype(np.float32) for name, one in zip("qkvm", [*shapes, [8, 3, 5]], strict=True)
+    }
+    (one,), (other,) = (ReferenceEvaluator(model).run(None, feed) for model in (proto, to_proto(done)))
+    np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 def assert_tiles_equal(proto: onnx.ModelProto, axis: int, count: int) -> None:
@@ -196,6 +218,29 @@ CASES: dict[str, tuple[str, int, dict[str, np.ndarray]]] = {
     "reshaped": (
         "g (float[1,8,6] x) => (float[1,8,2,3] y) { y = Reshape(x, s) }", 1, {"s": np.array([0, 0, 2, -1])}
     ),
+    "rows of positions": (
+        "g (float[1,24,2] x) => (float[1,24,2] y) { t = Transpose<perm = [0, 2, 1]>(x) "
+        "i = Reshape<allowzero = 1>(t, s) c = Conv<pads = [1, 1, 1, 1], group = 2>(i, w) "
+        "f = Reshape(c, u) y = Transpose<perm = [0, 2, 1]>(f) }", 1,
+        {"s": np.array([1, 2, 8, 3]), "u": np.array([1, 2, 24]), "w": weights(2, 1, 3, 3)},
+    ),
+    "windows of rows": (
+        "g (float[1,12,4] x) => (float[8,3,2] y) { n = Neg(x) v = Reshape(n, s) "
+        "t = Transpose<perm = [0, 1, 3, 2, 4]>(v) y = Reshape(t, u) }", 0,
+        {"s": np.array([1, 4, 3, 2, 2]), "u": np.array([8, 3, 2])},
+    ),
+    "positions of both": (
+        "g (float[12,4] x) => (float[16,3] y) { n = Neg(x) y = Reshape(n, s) }", 0, {"s": np.array([16, 3])},
+    ),
+    "columns of a product": ("g (float[2,3,5] x) => (float[2,3,8] y) { y = MatMul(x, w) }", 2, {"w": weights(5, 8)}),
+    "columns of a gemm": (
+        "g (float[3,5] x) => (float[3,8] y) { y = Gemm<transB = 1>(x, w, c) }", 1, {"w": weights(8, 5), "c": weights(8)}
+    ),
+    "heads of products": (
+        "g (float[1,3,5] x) => (float[1,3,8] y) { p = MatMul(x, w) h = Reshape(p, s) "
+        "t = Transpose<perm = [0, 2, 1, 3]>(h) n = Neg(t) b = Transpose<perm = [0, 2, 1, 3]>(n) y = Reshape(b, u) }", 2,
+        {"w": weights(5, 8), "s": np.array([1, 3, 4, 2]), "u": np.array([1, 3, 8])},
+    ),
     "squeezed": (
         "g (float[1,8,6] x) => (float[8,1,6] y) { z = Squeeze(x, s) y = Unsqueeze(z, t) }", 0,
         {"s": np.array([0]), "t": np.array([1])},
@@ -254,9 +299,9 @@ WHOLE: Sequence[tuple[str, int, dict[str, np.ndarray]]] = [
     ("g (float[4,6] x) => (float[4,6] y) { y = LayerNormalization(x, s) }", 1, {"s": weights(6)}),
     ("g (float[1,4,6,6] x) => (float[1,4,6,6] y) { y = InstanceNormalization(x, s, s) }", 2, {"s": weights(4)}),
     ("g (float[4,6] x) => (float[4,1] y) { y = ReduceMax<axes = [1]>(x) }", 1, {}),
-    ("g (float[4,6] x) => (float[4,3] y) { y = MatMul(x, w) }", 1, {"w": weights(6, 3)}),
     ("g (float[2,6] x) => (float[4,6] y) { y = Concat<axis = 0>(x, x) }", 0, {}),
-    ("g (float[4,6] x) => (float[6,4] y) { y = Reshape(x, s) }", 0, {"s": np.array([6, 4])}),
+    ("g (float[4,6] x) => (float[4,2,3] y) { y = Reshape(x, s) }", 2, {"s": np.array([4, 2, 3])}),
+    ("g (float[4,6] x) => (float[0,6] y) { y = Reshape<allowzero = 1>(x, s) }", 1, {"s": np.array([0, 6])}),
     ("g (float[4,6] x) => (float[4,6] y) { y = CumSum(x, a) }", 1, {"a": np.array(1)}),
     ("g (float[4,6] x) => (float[4,6] y) { y = RandomNormalLike(x) }", 1, {}),
     (
