@@ -20,12 +20,13 @@ from graphopt.memory.tiling.apart import with_products_apart, with_values_again
 from graphopt.memory.tiling.layers import in_chunks
 from graphopt.memory.tiling.pools import with_pools_in_steps
 from graphopt.memory.tiling.search import LARGEST_TILED, Judge, Seen, tile_within
+from graphopt.model.nodes import implicit_inputs
 from graphopt.program.clock import Clock
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.in_place import in_place
 from graphopt.program.lifetimes import memory_problem, planned
-from graphopt.program.order import within_budget
-from graphopt.program.regions.region import Lowered
+from graphopt.program.order import in_best_order, within_budget
+from graphopt.program.regions.region import Lowered, Origin
 from memplan.bounds import live_bytes, live_peak
 from memplan.work import Work
 
@@ -97,12 +98,41 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
 
     cut = with_pools_in_steps(model)
     if not is_near(DEAR):
+        cut = _in_order(cut, in_place(lower(cut)))
         tile(cut)
     if not is_near(TOO_DEAR) and (apart := _apart(cut, budget, judge)) is not cut:
         tile(apart)
     if not found:
         raise BudgetNotKept(budget, min(least))
     return min(found, key=time)
+
+
+def _in_order(model: ir.Model, lowered: Lowered) -> ir.Model:
+    """A copy of `model` whose nodes stand in the best order of its regions; the same model where that is its own.
+
+    What tiles are looked for around is then not what another order would do without.
+    """
+    better = in_best_order(lowered, places=True)
+    if better is lowered:
+        return model
+    copy = model.clone()
+    nodes = {Origin.of(node).name: node for node in copy.graph}
+    order: dict[ir.Node, None] = {}
+
+    def run(node: ir.Node) -> None:
+        before = (*node.inputs, *implicit_inputs(node))
+        producers = [None if value is None else value.producer() for value in before]
+        for one in producers:
+            if one is not None and one.graph is copy.graph and one not in order:
+                run(one)
+        order[node] = None
+
+    for region in better.regions:
+        for origin in region.nodes:
+            if origin.name in nodes and nodes[origin.name] not in order:
+                run(nodes[origin.name])
+    copy.graph.extend([*order, *(node for node in copy.graph if node not in order)])
+    return copy
 
 
 def _apart(model: ir.Model, budget: int, judge: Judge) -> ir.Model:

@@ -32,9 +32,12 @@ NO_GROUPS: Mapping[int, tuple[int, ...]] = {}
 ORDER_WORK, RECOMPUTE_WORK = 2_000_000_000, 20_000_000_000  # steps of searching, about as many nanoseconds
 
 
-def in_best_order(lowered: Lowered) -> Lowered:
-    """The regions in the order of the least live peak that is found quickly; as they are where none is better."""
-    graph = region_graph(lowered)
+def in_best_order(lowered: Lowered, *, places: bool = False) -> Lowered:
+    """The regions in the order of the least live peak that is found quickly; as they are where none is better.
+
+    With `places` results are counted in the places of operands that `in_place` may give them.
+    """
+    graph = region_graph(lowered, places=places)
     order = _best(graph)
     return lowered if order is None else run_in_order(lowered, order)
 

@@ -69,6 +69,14 @@ def test_parts_that_do_not_lie_in_one_piece_are_not_offered() -> None:
     assert not [share for share in read(joined).graph.shares if share.of == "y"]
 
 
+def test_in_a_program_parts_lie_along_any_axis_and_outputs_elsewhere() -> None:
+    text = "g (float[2,8] x) => (float[2,8] y) { a, b = Split<axis = 1, num_outputs = 2>(x) c = Neg(a) d = Exp(b) "
+    text += "e = Concat<axis = 1>(c, d) y = Softmax(e) }"
+    graph = model_memory(load(support.model(text, 18)), sharing="strided").graph
+    assert {(one.value, one.of, one.at) for one in graph.shares if one.of == "e"} == {("c", "e", 0), ("d", "e", 32)}
+    assert next(one.size for one in graph.values if one.name == "y") == 0
+
+
 def test_a_subgraphs_tensors_are_its_nodes_workspace() -> None:
     memory = read(
         """g (bool c, float[8] x) => (float[8] y) {

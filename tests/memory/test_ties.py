@@ -12,7 +12,8 @@ import onnxruntime
 import pytest
 
 from graphopt.memory.ties import tie, tie_branches, visited_order
-from graphopt.memory.tiling.region import axes_from, region_of, steps_of
+from graphopt.memory.tiling.axes import axes_from
+from graphopt.memory.tiling.region import region_of, steps_of
 from graphopt.memory.tiling.write import write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts

@@ -33,6 +33,10 @@ ARRAYS = {
     "square": _weight(32, 32), "wide": _weight(32, 128), "narrow": _weight(128, 32),
     "w": _weight(1, 96, 32), "r": _weight(1, 96, 32), "taps": _weight(16, 16, 3, 3), "one": np.array([1]),
     "first": _weight(32, 3, 3, 3), "last": _weight(16, 32, 2, 2),
+    "grow": _weight(16, 64), "shrink": _weight(64, 16), "near": _weight(64, 1, 3, 3),
+    "image": np.array([1, 64, 16, 8]), "rows": np.array([1, 64, 128]),
+    "heads": np.array([1, 48, 4, 8]), "joined": np.array([1, 48, 32]),
+    "five": _weight(5, 5, 3, 3), "scales": np.array([1, 1, 4, 4], np.float32),
 }  # fmt: skip
 
 
@@ -43,8 +47,30 @@ def _fit(text: str, share: float) -> tuple[Lowered, Lowered, int]:
     return whole, fitted(model, whole, budget, lambda one: lower(one, host(), tight=True)), budget
 
 
-@pytest.mark.parametrize("text", [MIDDLE, IMAGES])
-@pytest.mark.parametrize("share", [0.9, 0.75, 0.6])
+# Positions become rows of an image and come back, as in a pyramid of attention; heads of queries, keys and values; and
+# an image that is enlarged into the caller's memory.
+POSITIONS = """g (float[1,128,16] x) => (float[1,128,16] y) {
+    a = MatMul(x, grow) t = Transpose<perm = [0, 2, 1]>(a) i = Reshape<allowzero = 1>(t, image)
+    c = Conv<pads = [1, 1, 1, 1], group = 64>(i, near) f = Reshape<allowzero = 1>(c, rows)
+    u = Transpose<perm = [0, 2, 1]>(f) g = Gelu(u) y = MatMul(g, shrink)
+}"""
+HEADS = """g (float[1,48,32] x) => (float[1,48,32] y) {
+    n = MatMul(x, square) q = MatMul(n, square) k = MatMul(n, square) v = MatMul(n, square)
+    qs = Reshape(q, heads) ks = Reshape(k, heads) vs = Reshape(v, heads)
+    qt = Transpose<perm = [0, 2, 1, 3]>(qs) kt = Transpose<perm = [0, 2, 3, 1]>(ks)
+    vt = Transpose<perm = [0, 2, 1, 3]>(vs) s = MatMul(qt, kt) p = Softmax(s) o = MatMul(p, vt)
+    b = Transpose<perm = [0, 2, 1, 3]>(o) j = Reshape(b, joined) y = MatMul(j, square)
+}"""
+ENLARGED = """g (float[1,5,12,12] x) => (float[1,5,48,48] y) {
+    a = Conv<pads = [1, 1, 1, 1]>(x, five) y = Resize<mode = "linear">(a, , scales)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [(MIDDLE, 0.9), (MIDDLE, 0.75), (MIDDLE, 0.6), (IMAGES, 0.9), (IMAGES, 0.75), (IMAGES, 0.6), (POSITIONS, 0.5),
+     (HEADS, 0.62), (ENLARGED, 0.4)],
+)  # fmt: skip
 def test_a_budget_is_kept_with_the_same_results(text: str, share: float) -> None:
     whole, kept, budget = _fit(text, share)
     assert planned(kept).plan.arena_size <= budget

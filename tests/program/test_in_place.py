@@ -20,7 +20,8 @@ def _weight(*shape: int) -> np.ndarray:
 
 ARRAYS = {
     "w": _weight(16, 16, 3, 3), "m": _weight(24, 24), "up": _weight(24, 72),
-    "scale": _weight(24), "four": _weight(4), "n0": np.array([0]), "n5": np.array([5]), "n9": np.array([9]), "n1": np.array([1]),
+    "scale": _weight(24), "four": _weight(4),
+    "n0": np.array([0]), "n5": np.array([5]), "n9": np.array([9]), "n1": np.array([1]),
 }  # fmt: skip
 # text, and how many buffers fewer there are
 CASES = [

@@ -16,14 +16,12 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from graphopt.memory.tiling.axes import whole
 from graphopt.memory.tiling.locality import part
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Part, Range
-from graphopt.model.operators.table import formula_of
-
-IMAGE = 4  # dims of an image, if nothing else tells one
-CONVOLUTIONS = ("Conv", "ConvTranspose")
+from graphopt.model.operators.table import formula_of, operator_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,51 +78,6 @@ class Join:
 Step = Cut | Run | Join
 
 
-def axes_from(facts: Facts, seed: ir.Value, axis: int, among: Iterable[ir.Node]) -> dict[ir.Value, int]:
-    """The axis of every value that nodes `among` tie to `axis` of `seed`, along operands and results."""
-    allowed = set(among)
-    found = {seed: axis}
-    waiting = [seed]
-    while waiting:
-        value = waiting.pop()
-        producer = value.producer()
-        near = [] if producer is None or producer not in allowed else [(producer, found[value])]
-        for user, position in value.uses():
-            if user in allowed:
-                across = _axis_across(facts, user, position, found[value])
-                near += [] if across is None else [(user, across)]
-        for node, at in near:
-            how = _whole(facts, node, at)
-            if how is None:
-                continue
-            tied = [(output, at) for output in nodes.used_outputs(node)]
-            tied += [(value, one.axis) for value, one in zip(node.inputs, how.inputs, strict=True) if value and one]
-            for other, its in tied:
-                if other not in found:
-                    found[other] = its
-                    waiting.append(other)
-    return found
-
-
-def _whole(facts: Facts, node: ir.Node, axis: int) -> Part | None:
-    used = nodes.used_outputs(node)
-    shape = facts.static_shape(used[0]) if used else None
-    if shape is None or axis >= len(shape) or shape[axis] < 2:
-        return None
-    return part(facts, node, Range(axis, 0, shape[axis]))
-
-
-def _axis_across(facts: Facts, node: ir.Node, position: int, axis: int) -> int | None:
-    """The axis of the node's result that follows `axis` of one of its operands."""
-    used = nodes.used_outputs(node)
-    for at in range(facts.rank(used[0]) or 0) if used else ():
-        how = _whole(facts, node, at)
-        found = how.inputs[position] if how is not None else None
-        if found is not None and found.axis == axis:
-            return at
-    return None
-
-
 def members_of(facts: Facts, order: Sequence[ir.Node], axes: Mapping[ir.Value, int]) -> list[ir.Node]:
     """The nodes of a stretch whose results have an axis, but for those that must have run before the others begin.
 
@@ -152,7 +105,7 @@ def members_of(facts: Facts, order: Sequence[ir.Node], axes: Mapping[ir.Value, i
 
 
 def _wholly_read(facts: Facts, node: ir.Node, axes: Mapping[ir.Value, int]) -> list[ir.Value]:
-    how = _whole(facts, node, axes[nodes.used_outputs(node)[0]])
+    how = whole(facts, node, axes[nodes.used_outputs(node)[0]])
     if how is None:
         return []
     return [value for value, found in zip(node.inputs, how.inputs, strict=True) if value is not None and found is None]
@@ -167,7 +120,7 @@ def region_of(facts: Facts, members: Sequence[ir.Node], axes: Mapping[ir.Value, 
         used = nodes.used_outputs(node)
         if not used or used[0] not in axes:
             return None
-        how = _whole(facts, node, axes[used[0]])
+        how = whole(facts, node, axes[used[0]])
         if how is None:
             return None
         for value, found in zip(node.inputs, how.inputs, strict=True):
@@ -195,6 +148,14 @@ def steps_of(
         return None
 
 
+def _is_of_images(node: ir.Node) -> bool:
+    """Whether a node is one of images, as a convolution, or reads a result of one or makes an operand of one."""
+    near = [node, *(value.producer() for value in node.inputs if value is not None)]
+    near += [user for value in node.outputs for user, _ in value.uses()]
+    records = [None if one is None else operator_of(one) for one in near]
+    return any(record is not None and record.images for record in records)
+
+
 class _NoPart(Exception):
     pass
 
@@ -214,12 +175,12 @@ class _Tiles:
         self._numbers = 0
         self._lengths: dict[ir.Value, int] = {}
         self._grains: dict[ir.Value, int] = {}
-        images = any(node.op_type in CONVOLUTIONS for node in region.members)
+        images = any(_is_of_images(node) for node in region.members)
         for value, axis in region.axes.items():
             shape = facts.static_shape(value)
             assert shape is not None, "parts were found for it"
             self._lengths[value] = shape[axis]
-            inner = 1 if len(shape) == IMAGE or images else len(shape) - 1  # channels of images, else columns
+            inner = 1 if images else len(shape) - 1  # channels of images, else columns
             self._grains[value] = vector if axis == inner else 1
         for value, block in self._blocks().items():
             self._grains[value] = lcm(self._grains[value], block)
@@ -229,7 +190,7 @@ class _Tiles:
         blocks: dict[ir.Value, int] = {}
         for node in self._region.members:
             value = nodes.used_outputs(node)[0]
-            how, length = _whole(self._facts, node, self._region.axes[value]), self._lengths[value]
+            how, length = whole(self._facts, node, self._region.axes[value]), self._lengths[value]
             assert how is not None, "parts were found for it"
             block = 1
             if node.op_type in ("Reshape", "Attention"):

@@ -15,8 +15,9 @@ import onnx_ir as ir
 
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import ModelMemory, Sharing, model_memory
+from graphopt.memory.tiling.axes import axes_from
 from graphopt.memory.tiling.estimate import Estimate, Stretch
-from graphopt.memory.tiling.region import Join, Region, Run, Step, axes_from, members_of, region_of, steps_of
+from graphopt.memory.tiling.region import Join, Region, Run, Step, members_of, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts

@@ -11,6 +11,7 @@ from graphopt.model.operators.gradients import elementwise
 from graphopt.model.operators.gradients import normalizations as gradients
 from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.parameters import Unclear
+from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.record import Operator, Storage, per_element
 from graphopt.model.operators.shapes import same_as_first
 
@@ -64,6 +65,26 @@ def _softmax(
     )  # fmt: skip
 
 
+def _rotary_part(wanted: Wanted) -> Part | None:
+    """The same batches, positions or heads; angles are those of the positions."""
+    axis, rank, reach = wanted.axis, len(wanted.result), wanted.range
+    angles, ids = wanted.shapes[1], nodes.input_at(wanted.node, 3)
+    if axis in (0, rank - 2):  # of dims [batch, (heads,) positions, size]
+        at = 0 if axis == 0 else 1
+        same = Range(at, *reach[1:])
+        cut = same if ids is None and len(angles) == 3 and angles[at] > 1 else None
+        return Part((reach, cut, cut, *((same,) if ids is not None else (None,) * (len(wanted.shapes) - 3))), reach[1:])
+    if rank == 4:
+        return wanted.same() if axis == 1 else None
+    heads = nodes.int_attribute(wanted.node, "num_heads", 0)
+    if not heads:
+        return None
+    width = wanted.result[axis] // heads
+    low, high = reach.low // width, -(-reach.high // width)
+    made = (low * width, high * width)
+    return Part((Range(axis, *made), *(None,) * (len(wanted.shapes) - 1)), made, {"num_heads": high - low})
+
+
 OPERATORS = (
     _softmax("Softmax", gradients.softmax, not_negative=True),
     _softmax("LogSoftmax", gradients.log_softmax),
@@ -95,5 +116,5 @@ OPERATORS = (
         name="LRN", shape=same_as_first, flops=per_element(5), images=(0,), gradient=gradients.local_response
     ),
     Operator(name="MeanVarianceNormalization", flops=per_element(8), epilogue=True, axes=_listed_axes),
-    Operator(name="RotaryEmbedding", flops=per_element(3)),
+    Operator(name="RotaryEmbedding", flops=per_element(3), part=_rotary_part),
 )  # fmt: skip

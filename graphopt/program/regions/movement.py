@@ -105,7 +105,7 @@ def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
         output, shape, start = node.outputs[0], scope.shape(node.outputs[0]), 0
         axis = int_attribute(node, "axis", 0) % max(1, len(shape))
         is_apart = bool(set(shape[:axis]) - {1})
-        if is_apart and not (scope.tight and TILED in node.metadata_props and output not in scope.homes):
+        if is_apart and not (scope.tight and TILED in node.metadata_props):
             continue
         if 0 in shape or scope.counted(output):
             continue
@@ -125,7 +125,9 @@ def join_tiles(scope: Scope, node: ir.Node) -> None:
     """Copy what a node has made as images to where it is joined, if that is elsewhere: then it need not wait."""
     for value in node.outputs:
         image, view = scope.images.get(value), scope.parts.get(value)
-        if image is None or view is None or TILED not in node.metadata_props:
+        home = scope.homes.get(value)
+        is_at_home = home is not None and image is not None and image.buffer == home.buffer
+        if image is None or view is None or is_at_home or TILED not in node.metadata_props:
             continue
         aim = Image.of_view(view)
         if aim is not None and image.buffer != aim.buffer:

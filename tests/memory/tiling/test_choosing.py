@@ -8,7 +8,8 @@ import pytest
 
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.memory.tiling import search
-from graphopt.memory.tiling.region import Run, axes_from, region_of, steps_of
+from graphopt.memory.tiling.axes import axes_from
+from graphopt.memory.tiling.region import Run, region_of, steps_of
 from graphopt.memory.tiling.search import (
     LEAST_COLUMNS,
     _front,

@@ -7,8 +7,9 @@ import pytest
 
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import BANDWIDTH, model_memory
+from graphopt.memory.tiling.axes import axes_from
 from graphopt.memory.tiling.estimate import Stretch
-from graphopt.memory.tiling.region import Cut, Join, Run, axes_from, region_of, steps_of
+from graphopt.memory.tiling.region import Cut, Join, Run, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model.facts import Facts
 from graphopt.model.load import load

@@ -15,8 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
+from graphopt.memory.tiling.axes import axes_from
 from graphopt.memory.tiling.locality import part
-from graphopt.memory.tiling.region import axes_from, region_of, steps_of
+from graphopt.memory.tiling.region import region_of, steps_of
 from graphopt.memory.tiling.write import write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
@@ -39,6 +40,35 @@ def tiled(model: ir.Model, axis: int, count: int) -> ir.Model | None:
     return work
 
 
+ANGLES = "float[1,6,2] c, float[1,6,2] s"
+
+
+@pytest.mark.parametrize(
+    ("dims", "more", "axis"),
+    [
+        ([1, 4, 6, 4], "", 1),
+        ([1, 4, 6, 4], "", 2),
+        ([1, 6, 16], "<num_heads = 4>", 1),
+        ([1, 6, 16], "<num_heads = 4>", 2),
+    ],
+)
+def test_rotations_of_positions_and_heads(dims: list[int], heads: int, axis: int) -> None:
+    more = f"<num_heads = {heads}>" if heads else ""
+    text = f"g (float{dims} x, {ANGLES}) => (float{dims} y) {{ y = RotaryEmbedding{more}(x, c, s) }}"
+    assert_same_by_reference(support.model(text, opset=23), axis)
+
+
+def assert_same_by_reference(proto: onnx.ModelProto, axis: int) -> None:
+    """Two tiles, run by ONNX's own evaluator."""
+    done = tiled(load(proto), axis, 2)
+    assert done is not None, "it can be tiled"
+    draw = np.random.default_rng(0)
+    shapes = {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in proto.graph.input}
+    feed = {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    (one,), (other,) = (ReferenceEvaluator(model).run(None, feed) for model in (proto, to_proto(done)))
+    np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 @pytest.mark.parametrize(("rank", "shared"), [(4, 8), (4, 4), (3, 8), (3, 2)])
 def test_heads_of_attention(rank: int, shared: int) -> None:
     """Heads of queries stay with those of the keys that they share, and with their part of the mask."""
@@ -49,15 +79,7 @@ def test_heads_of_attention(rank: int, shared: int) -> None:
     made = [1, 8, 3, 2] if rank == 4 else [1, 3, 16]
     counts = f"<q_num_heads = 8, kv_num_heads = {shared}>" if rank == 3 else ""
     text = f"g ({inputs}, float[8,3,5] m) => (float{made} y) {{ y = Attention{counts}(q, k, v, m) }}"
-    done = tiled(load(support.model(text, opset=23)), 1 if rank == 4 else 2, 2)
-    assert done is not None
-    proto = support.model(text, opset=23)
-    draw = np.random.default_rng(0)
-    feed = {
-        name: draw.normal(size=one).astype(np.float32) for name, one in zip("qkvm", [*shapes, [8, 3, 5]], strict=True)
-    }
-    (one,), (other,) = (ReferenceEvaluator(model).run(None, feed) for model in (proto, to_proto(done)))
-    np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert_same_by_reference(support.model(text, opset=23), 1 if rank == 4 else 2)
 
 
 def assert_tiles_equal(proto: onnx.ModelProto, axis: int, count: int) -> None:
