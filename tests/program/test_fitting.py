@@ -140,6 +140,7 @@ def test_the_cheapest_of_what_keeps_it_is_taken(is_step: bool, monkeypatch: pyte
     monkeypatch.setattr(fitting, "_arena", lambda _: 600)
     monkeypatch.setattr(fitting, "_lie", lambda one: [one])
     monkeypatch.setattr(fitting, "with_pools_in_steps", lambda model: model)
+    monkeypatch.setattr(fitting, "_in_order", lambda model, _: model)
     monkeypatch.setattr(fitting, "_apart", lambda model, *_: model.clone())
     monkeypatch.setattr(fitting, "tile_within", lambda *_, **__: (next(tiles), 1))
     model = ir.from_proto(support.model(MIDDLE, 20, **ARRAYS))

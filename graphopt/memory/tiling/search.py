@@ -194,9 +194,10 @@ def _candidates(now: _Tiled, goal: _Goal, work: Work) -> list[_Candidate]:
         if any(one.estimate.peak <= goal.budget for one in found):
             break
     found.sort(key=lambda one: (max(one.estimate.peak, goal.budget), one.added))
-    best = {one.region.members: one for one in reversed(found)}  # of each region: an estimate is wrong of all its tiles
-    best_ones = [one for one in found if best[one.region.members] is one]
-    return [*best_ones, *(one for one in found if best[one.region.members] is not one)][:EXACT]
+    # The best of each region with either model first: where an estimate is wrong, it is of all numbers of tiles.
+    best = {(one.region.members, one.keep): one for one in reversed(found)}
+    others = [one for one in found if best[one.region.members, one.keep] is not one]
+    return [*(one for one in found if best[one.region.members, one.keep] is one), *others][:EXACT]
 
 
 def _axes(facts: Facts, memory: ModelMemory, worst: int) -> Iterator[Mapping[ir.Value, int]]:

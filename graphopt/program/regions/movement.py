@@ -122,12 +122,10 @@ def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
 
 
 def join_tiles(scope: Scope, node: ir.Node) -> None:
-    """Copy what a node has made as images to where it is joined, if that is elsewhere: then it need not wait."""
+    """Copy what a node has made as images to the caller's memory, if it is joined there: then it need not wait."""
     for value in node.outputs:
         image, view = scope.images.get(value), scope.parts.get(value)
-        home = scope.homes.get(value)
-        is_at_home = home is not None and image is not None and image.buffer == home.buffer
-        if image is None or view is None or is_at_home or TILED not in node.metadata_props:
+        if image is None or view is None or view.buffer.role != "output" or TILED not in node.metadata_props:
             continue
         aim = Image.of_view(view)
         if aim is not None and image.buffer != aim.buffer:
