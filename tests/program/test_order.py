@@ -72,11 +72,12 @@ def test_a_result_in_the_place_of_an_operand_is_offered_and_may_run_again() -> N
     lowered = lower(ir.from_proto(support.model(text)), host())
     assert not region_graph(lowered).shares and not any(one.reused for one in region_graph(lowered).operators)
     graph = region_graph(lowered, places=True)
-    (added,) = (one for one in graph.operators if one.reused)
-    assert added.reused == 8 * 8 * 4 and added.recomputable
-    assert {share.value for share in graph.shares} == set(added.outputs)
-    # Over the term, or over the rows that the product has read.
-    assert {share.of for share in graph.shares} == set(added.inputs) and all(share.overwrites for share in graph.shares)
+    normal, added = (one for one in graph.operators if one.reused)
+    assert normal.reused == added.reused == 8 * 8 * 4 and added.recomputable
+    # Rows of the softmax over its own; the sum over the term, or over the rows that the product has read.
+    offered = {(share.value, share.of) for share in graph.shares}
+    assert offered == {(one.outputs[0], of) for one in (normal, added) for of in one.inputs}
+    assert all(share.overwrites for share in graph.shares)
 
 
 def test_a_smaller_result_in_the_place_of_an_operand_keeps_a_budget() -> None:
