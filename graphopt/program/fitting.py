@@ -163,9 +163,11 @@ def _judge(time: Callable[[Lowered], float], lower: Lowering) -> Judge:
             now = changes.get(step, now)
             steps.append(now)
             there = [place[one.name] for one in region.nodes if one.name in place] or [last]
-            for at in there:
-                live[at] = max(live[at], now)
-            last = max(there)
+            end = max(there)
+            for at in there:  # but nodes far before that a later one's kernel computes: they do not run there
+                if at > last or at == end:
+                    live[at] = max(live[at], now)
+            last = end
         return Seen(live, steps, time(lowered))
 
     return judge
