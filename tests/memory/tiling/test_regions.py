@@ -256,10 +256,11 @@ ATTENTION = """g (float[4,6,8] q, float[4,5,8] k) => (float[4,6,8] y) {
         (1, "", (6, 5), "q[1: 3-6], k, k, m[0: 3-6]"),
         (1, "", (1, 5), "q[1: 3-6], k, k, m"),
         (1, ", is_causal = 1", (6, 5), None),
-        (2, "", (6, 5), None),
+        (2, "", (6, 5), "q[2: 4-8], k[2: 4-8], k[2: 4-8], m"),
+        (2, ", is_causal = 1", (2, 6, 5), "q[2: 4-8], k[2: 4-8], k[2: 4-8], m[0: 1-2]"),
     ],
 )
-def test_attention_has_parts_of_batches_and_queries(
+def test_attention_has_parts_of_batches_queries_and_heads(
     axis: int, options: str, mask: tuple[int, ...], given: str | None
 ) -> None:
     model = load(support.model(ATTENTION.replace("OPTIONS", options), 23, m=np.zeros(mask, np.float32)))
