@@ -78,9 +78,9 @@ def model_memory(
 
     An operator's time is the larger of flops / `peak_flops` and bytes / `bandwidth` (None: flops alone, for planners
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
-    result bytes of its own; "in place" leaves out operands of a Concat and results of a Split, "strided" has such along
-    any axis and no bytes of outputs. Raises OptionError naming a dim without a number, or a tensor whose size only a run
-    can tell.
+    result bytes of its own; "in place" leaves out operands of a Concat and results of a Split, "strided" has such on
+    any axis and no bytes of outputs. Raises OptionError naming a dim without a number, or a tensor whose size a run
+    alone can tell.
 
     What a training step carries to the next one has no bytes: the caller has memory for it, which he binds.
     """
