@@ -6,6 +6,7 @@ bits in words of 64.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,24 +43,55 @@ class Part:
 
 def part_of(arrays: Arrays, operators: Ints, ran: NDArray[np.bool_], live: int) -> Part:
     """The part of `operators` (in an order that can be executed) after those that `ran`, with `live` bytes there."""
-    local = {int(one): position for position, one in enumerate(operators)}
+    local = _local(operators)
     words = max(1, -(-len(local) // 64))
     before = np.zeros((len(local), words), np.uint64)
     behind: list[list[int]] = []
-    grows, fades = np.zeros(len(local), np.int64), np.zeros(len(local), np.int64)
-    freeable: dict[int, int] = {}
-    users: list[list[int]] = []
-    held = live  # bytes that are there before the part and that no step of it can drop
-    reads: list[list[int]] = []
+    fades = np.zeros(len(local), np.int64)
     for position, one in enumerate(operators):
         for other in arrays.before[one]:
             if int(other) in local:
                 _set(before[position], local[int(other)])
         behind.append([local[int(other)] for other in arrays.behind[one] if int(other) in local])
         for value in arrays.makes[one]:
-            grows[position] += arrays.size[value]
             if not len(arrays.users[value]) and not arrays.kept[value]:
                 fades[position] += arrays.size[value]
+    freeable, users, reads = _freeable(arrays, operators, ran, local)
+    masks = np.zeros((max(1, len(users)), words), np.uint64)
+    for value, inside in enumerate(users):
+        for user in inside:
+            _set(masks[value], user)
+    return Part(
+        operators, live, _grows(arrays, operators), arrays.workspace[operators], arrays.reused[operators], fades,
+        before, Rows.of(behind), masks, arrays.size[list(freeable)] if freeable else np.zeros(0, np.int64),
+        Rows.of(reads), _floor(arrays, operators, local, freeable, live),
+    )  # fmt: skip
+
+
+def floor_of(arrays: Arrays, operators: Ints, ran: NDArray[np.bool_], live: int) -> int:
+    """The floor of a part without its sets, whose words grow with the square of the operators."""
+    local = _local(operators)
+    freeable, _, _ = _freeable(arrays, operators, ran, local)
+    return _floor(arrays, operators, local, freeable, live)
+
+
+def _local(operators: Ints) -> dict[int, int]:
+    """The position in the part by that in the graph."""
+    return {one: position for position, one in enumerate(operators.tolist())}
+
+
+def _grows(arrays: Arrays, operators: Ints) -> Ints:
+    return np.array([arrays.size[arrays.makes[one]].sum() for one in operators], np.int64)
+
+
+def _freeable(
+    arrays: Arrays, operators: Ints, ran: NDArray[np.bool_], local: Mapping[int, int]
+) -> tuple[dict[int, int], list[list[int]], list[list[int]]]:
+    """The values that a step of the part may drop, numbered; who reads each; and by operator which ones it reads."""
+    freeable: dict[int, int] = {}
+    users: list[list[int]] = []
+    reads: list[list[int]] = []
+    for one in operators:
         mine = []
         for value in map(int, arrays.reads[one]):
             if value not in freeable and not arrays.kept[value]:
@@ -67,25 +99,22 @@ def part_of(arrays: Arrays, operators: Ints, ran: NDArray[np.bool_], live: int) 
                 if -1 not in inside:
                     freeable[value] = len(users)
                     users.append(inside)
-                    held -= int(arrays.size[value]) if int(arrays.maker[value]) not in local else 0
             if value in freeable:
                 mine.append(freeable[value])
         reads.append(mine)
-    needs = [  # what an operator reads is there while it runs, beside what is held anyway
+    return freeable, users, reads
+
+
+def _floor(arrays: Arrays, operators: Ints, local: Mapping[int, int], freeable: Mapping[int, int], live: int) -> int:
+    """What is there before the part and stays, and what an operator reads beside it, makes and works in."""
+    held = live - sum(int(arrays.size[value]) for value in freeable if int(arrays.maker[value]) not in local)
+    needs = [
         sum(int(arrays.size[v]) for v in arrays.reads[one] if int(v) in freeable or int(arrays.maker[v]) in local)
         for one in operators
     ]
     spared = [min(int(arrays.reused[one]), int(arrays.size[arrays.reads[one]].sum())) for one in operators]
-    masks = np.zeros((max(1, len(users)), words), np.uint64)
-    for value, inside in enumerate(users):
-        for user in inside:
-            _set(masks[value], user)
-    workspace, reused = arrays.workspace[operators], arrays.reused[operators]
-    return Part(
-        operators, live, grows, workspace, reused, fades, before, Rows.of(behind), masks,
-        arrays.size[list(freeable)] if freeable else np.zeros(0, np.int64), Rows.of(reads),
-        max(live, held + int((np.array(needs) - np.array(spared) + grows + workspace).max(initial=0))),
-    )  # fmt: skip
+    most = np.array(needs) - np.array(spared) + _grows(arrays, operators) + arrays.workspace[operators]
+    return max(live, held + int(most.max(initial=0)))
 
 
 def _set(words: Words, bit: int) -> None:

@@ -20,7 +20,7 @@ from memplan.graph import Graph
 from memplan.ordering.anneal import LARGEST, Annealing, round_of
 from memplan.ordering.arrays import Arrays, Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
-from memplan.ordering.part import Part, part_of
+from memplan.ordering.part import Part, floor_of, part_of
 from memplan.ordering.profile import peak, profile
 from memplan.ordering.runs import needs, tables
 from memplan.ordering.search import EXHAUSTED, FOUND, FULL, PAUSED, Search
@@ -142,9 +142,9 @@ def _parts(arrays: Arrays) -> list[_Share]:
     for first, last in zip(cuts, [*cuts[1:], arrays.count], strict=True):
         tops = [int(need[first:last].max()) for need in needs]
         at = min(range(len(tops)), key=lambda one: tops[one])
-        part = part_of(arrays, candidates[0][first:last], ran, int(lives[first]))
+        floor = floor_of(arrays, candidates[0][first:last], ran, int(lives[first]))
         name = ("given", "depth first", "least growth", "least growth from the end")[at]
-        shares.append(_Share(first, candidates[at][first:last].copy(), tops[at], part.floor, name))
+        shares.append(_Share(first, candidates[at][first:last].copy(), tops[at], floor, name))
         ran[first:last] = True
     return shares
 
@@ -167,16 +167,16 @@ def _improve(
     arrays: Arrays, share: _Share, ran: NDArray[np.bool_], live: int, enough: int, work: Work, thorough: bool
 ) -> None:
     """Work on one part until its peak is `enough`, or proved, or everything has been tried."""
-    part = _part(arrays, share.order, ran, live, work)
     share.spent = 2 if thorough else 1
+    part = _part(arrays, share.order, ran, live, work) if len(share.order) <= MOST_OPERATORS else None
     if not thorough:
-        if part.count <= MOST_OPERATORS:
+        if part is not None:
             _search(share, part, ROOMS, work)
         return
     while share.peak > max(share.bound, enough) and not work.over():
         if not _reorder_around_peak(arrays, share, ran, live, work):
             break
-    if part.count <= MOST_OPERATORS and share.peak > max(share.bound, enough):
+    if part is not None and share.peak > max(share.bound, enough):
         _dive(share, part, enough, work)
         if share.peak > max(share.bound, enough):
             _search(share, part, (LARGE_ROOM,), work)

@@ -38,6 +38,7 @@ ORDER_SHARE = 0.2  # of the work, for a better order
 EVOLUTION_SHARE = 0.5  # of what is left then
 SMALL = 128  # operators: the search for an order is exact as a rule
 SEGMENTED = 512  # operators: where segments of a larger graph keep the budget, random changes find next to nothing
+IDLE_RULES = 4  # of evictions there, one after the other, that found nothing cheaper; each takes the square of values
 ORDER_ROUNDS = 2  # of random moves under the budget, before a better order is looked for
 # What a run counts against bytes above the budget, and the temperature at which a search begins.
 SEARCHES = ((3.0, 1.0), (10.0, 3.0), (10.0, 1.0))
@@ -182,20 +183,30 @@ class _Planner:
         return int(needs(self.graph, runs).max(initial=0 if self.arrays.count else self.arrays.inputs_size()))
 
     def _proposals(self, budget: int, work: Work) -> Iterator[_Plan]:
+        """Segments of each order, and evictions; of a large graph that segments keep, as long as these get cheaper."""
         lowest = self.least_order(work).runs
         orders = [self._orders[0]] if np.array_equal(lowest, self._orders[0]) else [self._orders[0], lowest]
+        cheapest, idle = np.inf, 0
         for order in orders:
             uses = uses_in(self.arrays, order)
-            yield from self._segments(order, uses, budget, work)
+            for plan in self._segments(order, uses, budget, work):
+                cheapest = min(cheapest, plan.time if self._peak(plan.runs) <= budget else np.inf)
+                yield plan
             if work.over():
                 return
+            is_enough = self.arrays.count > SEGMENTED and cheapest < np.inf
             weight = np.ones(len(self.arrays.size))
             for rule in RULES:
+                if is_enough and idle == IDLE_RULES:
+                    break
                 runs, looks = evict(self.graph, order, uses, weight, budget, rule)
                 work.spend(STEPS_PER_EVICTION_LOOK * looks)
                 behind = self._changes.behind(runs)
+                idle += 1
                 if len(behind) and (behind is runs or self._peak(behind) <= budget):
-                    yield from self._pruned(behind, budget, "eviction", work)
+                    for plan in self._pruned(behind, budget, "eviction", work):
+                        cheapest, idle = (plan.time, 0) if plan.time < cheapest else (cheapest, idle)
+                        yield plan
                 if work.over():
                     return
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from memplan.graph import Graph, Operator, Value
 from memplan.ordering.anneal import Annealing
-from memplan.ordering.arrays import arrays_of
+from memplan.ordering.arrays import Ints, arrays_of
 from memplan.ordering.greedy import greedy_orders
 from memplan.ordering.profile import peak
 from memplan.ordering.runs import needs, tables
@@ -19,7 +21,7 @@ from memplan.remat.bounds import least_need
 from memplan.remat.evict import RULES, Rule, evict
 from memplan.remat.evolve import NEAR, evolve
 from memplan.remat.prune import prune
-from memplan.remat.recompute import recompute
+from memplan.remat.recompute import IDLE_RULES, recompute
 from memplan.remat.replay import replay, uses_in
 from memplan.remat.segments import segment_plans
 from memplan.verify.sequence import verify_sequence
@@ -187,6 +189,22 @@ def test_numbers_that_take_no_bytes_to_speak_of_are_not_dropped() -> None:
     found = recompute(graph, 40 * 64)
     assert found.extra_percent < 34 and found.peak <= 40 * 64
     assert found.solver != "annealing", "random changes are left out of so large a graph"
+
+
+@pytest.mark.parametrize(("layers", "asked"), [(300, IDLE_RULES), (200, len(RULES))])
+def test_evictions_end_where_a_large_graph_has_segments_and_they_get_no_cheaper(
+    layers: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer is two operators; 400 of them are no large graph."""
+    seen: list[object] = []
+
+    def nothing(*given: object) -> tuple[Ints, int]:
+        seen.append(given[-1])
+        return np.zeros(0, np.int64), 0
+
+    monkeypatch.setattr(sys.modules[recompute.__module__], "evict", nothing)
+    assert recompute(_chain(layers, 64), 40 * 64, work=2_000_000_000).peak <= 40 * 64
+    assert seen[:asked] == list(RULES[:asked]) and len(seen) % asked == 0
 
 
 @settings(max_examples=60, deadline=None)
