@@ -15,6 +15,7 @@ from graphopt.gradient.maker import GradientMaker
 from graphopt.gradient.optimizers import RULES, Change, Optimizer
 from graphopt.gradient.training import SEED, Training, train
 from graphopt.model import constants
+from graphopt.model.collection import paused_collection
 from graphopt.model.operators.gradients.terms import Term
 
 METADATA = "graphopt.train_step"  # key of the model's metadata: JSON of `Step`, `from_metadata` reads it
@@ -77,6 +78,7 @@ def open_carried(model: ir.Model, *, required: bool) -> None:
             value.const_value = ir.Tensor(np.zeros(value.shape.numpy(), value.dtype.numpy()), name=value.name)
 
 
+@paused_collection()
 def make_step(
     model: ir.Model,
     request: LossRequest,

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt.errors import ModelError, OptionError
 from graphopt.model import maps, nodes
+from graphopt.model.collection import paused_collection
 from graphopt.model.mapped import DataFile, MappedTensor
 from graphopt.model.reading import Parsed, parsed
 from graphopt.model.sparse import without_sparse_tensors
@@ -27,6 +28,7 @@ from graphopt.model.validate import validate
 Source = str | os.PathLike[str] | bytes | BinaryIO | onnx.ModelProto | ir.Model
 
 
+@paused_collection()
 def load(source: Source) -> ir.Model:
     """The model as an onnx_ir Model, independent of `source`.
 

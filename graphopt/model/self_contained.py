@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
+from graphopt.model.collection import paused_collection
 from graphopt.model.inside import bring_inside
 from graphopt.model.save import to_proto
 
@@ -26,6 +27,7 @@ class SelfContained:
     handed: Mapping[str, ir.TensorProtocol]
 
 
+@paused_collection()
 def self_contained(model: ir.Model, handed_from: int | None = None) -> SelfContained:
     """The model with all data inside, or with initializers of at least `handed_from` bytes to be handed over.
 

@@ -96,12 +96,12 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
             if keep(now) or live_peak(memory_problem(now)) > budget:
                 break
 
-    cut = with_pools_in_steps(model)
     if not is_near(DEAR):
+        cut = with_pools_in_steps(model)
         cut = _in_order(cut, in_place(lower(cut)))
         tile(cut)
-    if not is_near(TOO_DEAR) and (apart := _apart(cut, budget, judge)) is not cut:
-        tile(apart)
+        if not is_near(TOO_DEAR) and (apart := _apart(cut, budget, judge)) is not cut:
+            tile(apart)
     if not found:
         raise BudgetNotKept(budget, min(least))
     return min(found, key=time)

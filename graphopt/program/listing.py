@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.model.collection import paused_collection
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.lifetimes import planned
 from graphopt.program.ram.check import check_streamed
@@ -51,6 +52,7 @@ class Linked:
         return self.weights if self.streamed is None else self.streamed.file
 
 
+@paused_collection()
 def link(
     lowered: Lowered, name: str, *, threads: int = 0, budget: int | None = None, costs: Costs = ESTIMATED,
     weights: Weights | None = None, ram: int | None = None,

@@ -15,6 +15,7 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BundleError, NotLowered, OptionError, VerificationError
 from graphopt.lazy import Lazy
+from graphopt.model.collection import paused_collection
 from graphopt.program.carried import changed_in_place
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
@@ -182,6 +183,7 @@ def make_listing(
     """
     kernels: Kernels = {}
 
+    @paused_collection()
     def regions(one: ir.Model, *, tight: bool) -> Lowered:
         ordered, changed = changed_in_place(one)
         known = kernels if tight else None

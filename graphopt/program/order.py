@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from graphopt.errors import BudgetNotKept
+from graphopt.model.collection import paused_collection
 from graphopt.program.clock import Clock
 from graphopt.program.costs import ESTIMATED
 from graphopt.program.in_place import in_place, overwritable
@@ -32,6 +33,7 @@ NO_GROUPS: Mapping[int, tuple[int, ...]] = {}
 ORDER_WORK, RECOMPUTE_WORK = 2_000_000_000, 20_000_000_000  # steps of searching, about as many nanoseconds
 
 
+@paused_collection()
 def in_best_order(lowered: Lowered, *, places: bool = False) -> Lowered:
     """The regions in the order of the least live peak that is found quickly; as they are where none is better.
 
@@ -42,6 +44,7 @@ def in_best_order(lowered: Lowered, *, places: bool = False) -> Lowered:
     return lowered if order is None else run_in_order(lowered, order)
 
 
+@paused_collection()
 def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> Lowered:
     """Regions whose temporaries fit `budget` bytes, by times of `clock`; raises BudgetNotKept naming the least.
 

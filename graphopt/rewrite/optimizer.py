@@ -17,10 +17,10 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, UNCHANGED, Verification
 from graphopt.model.census import file_bytes
+from graphopt.model.collection import paused_collection
 from graphopt.model.nodes import graphs_of
 from graphopt.model.signature import signature_of
 from graphopt.model.text import Progress
-from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import BrokenRewrite, Pass, run_passes
 from graphopt.rewrite.editor import Editor, usual_budget
 from graphopt.rewrite.lighten import lighten

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
@@ -12,7 +11,6 @@ from graphopt.check.verification import UNCHANGED
 from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
 from graphopt.model.census import file_bytes
 from graphopt.model.load import load
-from graphopt.rewrite.collection import paused_collection
 from graphopt.rewrite.driver import Pass
 from graphopt.rewrite.editor import Editor, usual_budget
 from graphopt.rewrite.optimizer import optimize_verified
@@ -115,16 +113,3 @@ def test_a_run_that_changes_nothing_is_as_large_as_it_was() -> None:
         load(MODEL), ((Pass("bloat", 1, run=bloating),),), seconds=DEFAULT_VERIFY_SECONDS, most_bytes=1
     )
     assert found.verification == UNCHANGED and not found.log and found.model.graph.doc_string == "unlogged"
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_the_collector_rests_while_a_graph_is_rewritten(on: bool) -> None:
-    before = gc.isenabled()
-    try:
-        gc.enable() if on else gc.disable()
-        with pytest.raises(KeyError), paused_collection():
-            assert not gc.isenabled()
-            raise KeyError
-        assert gc.isenabled() is on
-    finally:
-        gc.enable() if before else gc.disable()
