@@ -197,7 +197,7 @@ class _Planner:
             is_enough = self.arrays.count > SEGMENTED and cheapest < np.inf
             weight = np.ones(len(self.arrays.size))
             for rule in RULES:
-                if is_enough and idle == IDLE_RULES:
+                if is_enough and idle >= IDLE_RULES:
                     break
                 runs, looks = evict(self.graph, order, uses, weight, budget, rule)
                 work.spend(STEPS_PER_EVICTION_LOOK * looks)
