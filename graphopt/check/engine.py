@@ -52,11 +52,12 @@ class Engine:
 
     def __init__(
         self, path: Path, shared: Mapping[str, ort.OrtValue], optimized: bool = False, alone: bool = False,
-        defining: bool = False,
+        defining: bool = False, one_thread: bool = False,
     ) -> None:  # fmt: skip
         """`shared` holds the initializers that the file at `path` lacks; `alone` leaves out the reference.
 
-        `defining` asks for the reference, which ONNX defines its operators by. Raises CannotRun.
+        `defining` asks for the reference, which ONNX defines its operators by, `one_thread` for ONNX Runtime on one
+        thread. Raises CannotRun.
         """
         self.name = "ONNX Runtime" if optimized else "ONNX Runtime, optimizations off"
         self._session: ort.InferenceSession | None = None
@@ -65,7 +66,7 @@ class Engine:
             if defining:
                 raise TypeError("ONNX Runtime is not asked")
             self._session = ort.InferenceSession(
-                str(path), _options(shared, optimized), providers=["CPUExecutionProvider"]
+                str(path), _options(shared, optimized, one_thread), providers=["CPUExecutionProvider"]
             )
             self._kinds = [one.type for one in (*self._session.get_inputs(), *self._session.get_outputs())]
             if any(kind.startswith(_PACKED) for kind in self._kinds):
@@ -145,8 +146,9 @@ def _array_of(value: ort.OrtValue, kind: str) -> object:
     return np.frombuffer(held, bits).copy().view(dtype).reshape(value.shape())
 
 
-def _options(shared: Mapping[str, ort.OrtValue], optimized: bool) -> ort.SessionOptions:
+def _options(shared: Mapping[str, ort.OrtValue], optimized: bool, one_thread: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
+    options.intra_op_num_threads = 1 if one_thread else 0
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4

@@ -20,7 +20,14 @@ SUMS = frozenset(
 )  # fmt: skip
 
 # Rounding to steps, of which a sum that is a unit off in the last place may take another.
-STEPS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd", "QGemm"})
+STEPS = frozenset(
+    {
+        "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul", "QGemm",
+        "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearReduceMean",
+        "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QAttention", "DynamicQuantizeMatMul",
+        "DynamicQuantizeLSTM",
+    }
+)  # fmt: skip
 
 # Functions of a fixed range, which engines compute to a unit of the range, and what only moves their results.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf"})

@@ -3,7 +3,8 @@
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
 optimizations are on, the model is run in float64, or in float16 as ONNX defines it where engines keep more, and the
 results of sums are moved by a unit, as another order would, and comparisons of numbers that are as good as equal come
-out the other way: what a gate lets through, as that of a Relu's gradient, is all or nothing. A rewrite that is right
+out the other way: what a gate lets through, as that of a Relu's gradient, is all or nothing. Numbers that are rounded
+to steps are moved by as much as counts as equal, for which of them stand beside a tie is luck. A rewrite that is right
 differs from the original in just that way. Samples are made when a difference asks for them, the cheapest first, and
 kept.
 
@@ -21,7 +22,7 @@ import onnx_ir as ir
 
 from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
-from graphopt.check.lineage import SUMS
+from graphopt.check.lineage import STEPS, SUMS
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
 from graphopt.model.facts import Facts
@@ -32,8 +33,11 @@ from graphopt.model.save import weight_bytes
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
-WAYS = ("inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums", "gates")
-EXACT_WAYS = ("weights", "double", "definition", "engine")
+WAYS = (
+    "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums", "gates",
+    "steps", "steps again", "steps once more",
+)  # fmt: skip
+EXACT_WAYS = ("weights", "double", "definition", "engine", "steps", "steps again", "steps once more")
 GATE = 32  # units in the last place of the largest element, within which numbers that are compared are as good as equal
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
@@ -86,7 +90,7 @@ class Noise:
             if way == "inputs" and all(moved[name] is feed[name] for name in feed):
                 return None
             feed = moved
-        other = way if way in ("engine", "sums", "gates") else "weights"
+        other = way if way == "engine" or way in _MOVERS else "weights"
         runner = self._runner if way == "inputs" else self._other(other)
         if way == "weights" and self._fed:
             moved = {name: _moved(feed[name], seed=len(WAYS)) for name in self._fed if name in feed}
@@ -189,7 +193,7 @@ def moved_gates(model: ir.Model) -> ir.Model | None:
         if left is None or right is None or kind is None or kind.numpy().name not in SPACING:
             continue
         share, limit, zero = (
-            _scalar(copy.graph, f"{node.outputs[0].name}:{title}", number, kind)
+            _constant(copy.graph, f"{node.outputs[0].name}:{title}", number, kind)
             for title, number in (("share", GATE * SPACING[kind.numpy().name]), ("limit", 1e4), ("zero", 0.0))
         )
         size = ir.node("Abs", [left])
@@ -207,15 +211,47 @@ def moved_gates(model: ir.Model) -> ir.Model | None:
     return copy if count else None
 
 
-def _scalar(graph: ir.Graph, name: str, number: float, kind: ir.DataType) -> ir.Value:
+def moved_steps(model: ir.Model, seed: int = 0) -> ir.Model | None:
+    """A copy in which floats that are rounded to steps, and their scales, are moved by as much as counts as equal.
+
+    A unit in the last place moves few elements over a tie, and a program that is right moves others. None without any
+    such float in the main graph.
+    """
+    copy = model.clone()
+    facts, generator = Facts(copy), np.random.default_rng([20263, seed])
+    count = 0
+    for node in [one for one in copy.graph if one.op_type in STEPS]:
+        for place, value in enumerate(node.inputs):
+            kind = None if value is None else facts.dtype(value)
+            if value is None or kind is None or not kind.is_floating_point() or kind.numpy().name not in SPACING:
+                continue
+            tensor, dims, name = facts.tensor(value), facts.shape(value), f"{node.outputs[0].name}:step{place}"
+            along = dims[-1] if dims and isinstance(dims[-1], int) and tensor is None else 1
+            signs = generator.choice([-1, 1], along if tensor is None else tensor.numpy().shape)
+            factor = 1 + GATE * SPACING[kind.numpy().name] * signs
+            if tensor is not None:
+                moved = _constant(copy.graph, name, tensor.numpy() * factor, kind)
+            else:
+                product = ir.node("Mul", [value, _constant(copy.graph, f"{name}:factor", factor, kind)])
+                copy.graph.insert_before(node, product)
+                moved = product.outputs[0]
+                moved.name = name
+            node.replace_input_with(place, moved)
+            count += 1
+    return copy if count else None
+
+
+def _constant(graph: ir.Graph, name: str, number: float | np.ndarray, kind: ir.DataType) -> ir.Value:
     array = np.asarray(number).astype(kind.numpy())
-    value = ir.Value(name=name, const_value=ir.Tensor(array, dtype=kind), type=ir.TensorType(kind), shape=ir.Shape([]))
+    tensor = ir.Tensor(array, dtype=kind, name=name)
+    value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(kind), shape=ir.Shape(array.shape))
     graph.register_initializer(value)
     return value
 
 
 _MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
     "weights": moved_weights, "sums": moved_sums, "gates": moved_gates,
+    "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
 }  # fmt: skip
 
 

@@ -24,6 +24,9 @@ from graphopt.model.limits import endless_loop
 from graphopt.model.oversized import oversized
 from graphopt.model.self_contained import STAND_IN, SelfContained, self_contained
 
+# Operators whose rows ONNX Runtime shares among free threads, each with a range of its own to quantize by: other
+# threads, other results.
+SHARED_ROWS = frozenset({"DynamicQuantizeLSTM"})
 SHARED_MINIMUM = 8192  # bytes; smaller tensors stay in the file, where shape inference needs them
 
 
@@ -83,7 +86,8 @@ class Workplace:
         names = tuple(value.name or "" for value in model.graph.outputs)
         if sound and not optimized:
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
-            return Runner(Engine(path, shared, alone=alone, defining=defining), names)
+            one_thread = any(node.op_type in SHARED_ROWS for node in model.graph)
+            return Runner(Engine(path, shared, alone=alone, defining=defining, one_thread=one_thread), names)
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
         if self._process is None or not self._process.alive:
             held = sum(tensor.nbytes for tensor in given.handed.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from graphopt.model import content, nodes, schema
@@ -23,7 +24,7 @@ def infer_node(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
     results = rule(node, facts) if rule is not None and (reads_attributes or foreign) else None
     if results is None:
         if foreign:
-            return tuple(facts.declared(output) for output in node.outputs)
+            return _of_foreign(node, facts)
         results = schema.infer(node, facts)
     if not foreign and reads_attributes and operator is not None and _may_hold_dims(results[0]):
         held = _content(operator, node, facts)
@@ -34,6 +35,15 @@ def infer_node(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
         if operator.storage == "pieces":
             results = _pieces(node, results, facts)
     return results
+
+
+def _of_foreign(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
+    """By the schema where ONNX has one for the operator (ai.onnx.ml), else what the file declares."""
+    declared = tuple(facts.declared(output) for output in node.outputs)
+    if node.op_identifier() in facts.functions or not onnx.defs.has(node.op_type, node.domain):
+        return declared
+    found = schema.infer(node, facts)
+    return tuple(one if one.type is not None else other for one, other in zip(found, declared, strict=True))
 
 
 def _pieces(node: ir.Node, results: tuple[Known, ...], facts: Knowledge) -> tuple[Known, ...]:

@@ -39,7 +39,8 @@ def infer(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
             return _unknown(node, facts)
         operands.append(Operand(kind, _data(value, known, facts), None if known.shape is None else len(known.shape)))
     attributes = [ir.serde.serialize_attribute(one) for one in node.attributes.values() if not one.is_ref()]
-    results = results_of(node, facts.opset(node), operands, attributes, facts.ir_version or 8)
+    version = facts.opset(node, node.domain)
+    results = results_of(node, version, operands, attributes, facts.ir_version or 8)
     return _unknown(node, facts) if results is None else tuple(_known(kind, names, facts) for kind in results)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
@@ -10,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.check.double import Double, in_double
 from graphopt.check.narrowed import narrowed
-from graphopt.check.noise import moved_gates, moved_sums, moved_weights
+from graphopt.check.noise import moved_gates, moved_steps, moved_sums, moved_weights
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
 from tests import support
@@ -209,3 +210,55 @@ def test_a_gate_of_a_number_without_bound_is_not_moved() -> None:
     assert moved is not None
     x = np.array([np.inf, np.nan, 1], np.float32)
     assert ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": x})[0].tolist() == [True, False, True]
+
+
+def test_what_is_rounded_to_steps_moves_by_what_counts_as_equal() -> None:
+    """The factor of an operand lies along its last dim; a scale is another constant; zero points stay."""
+    text = """g (float[2,8] x) => (float[2,8] y) <float scale = {0.1}, uint8 zero = {3}> {
+        a = Relu(x)
+        q = QuantizeLinear(a, scale, zero)
+        y = DequantizeLinear(q, scale, zero)
+    }"""
+    moved = moved_steps(load(support.model(text)))
+    assert moved is not None
+    quantize, dequantize = (one for one in moved.graph if "Quantize" in one.op_type or "Dequantize" in one.op_type)
+    factor = next(one for one in moved.graph if one.op_type == "Mul").inputs[1]
+    assert factor is not None and factor.const_value is not None
+    assert np.allclose(np.abs(factor.const_value.numpy() - 1), 32 * 2.0**-23) and factor.const_value.size == 8
+    scales = [one.inputs[1] for one in (quantize, dequantize)]
+    assert [one.name for one in scales if one is not None] == ["q:step1", "scale"]
+    assert quantize.inputs[2] is dequantize.inputs[2]
+    assert moved_steps(load(support.model(PLAIN))) is None
+
+
+def test_another_side_of_a_tie_is_rounding_and_another_scale_is_none() -> None:
+    """The sum of 64 products in another order; a scale that is a hundredth off."""
+    weight = np.random.default_rng(5).standard_normal((64, 64)).astype(np.float32)
+    text = """g (int64[1,64] i) => (float[1,64] y) <float scale = {%s}, uint8 zero = {128}> {
+        x = Cast<to = 1>(i)
+        s = MatMul(x, w)
+        q = QuantizeLinear(s, scale, zero)
+        y = DequantizeLinear(q, scale, zero)
+    }"""
+    model = support.model(text % "0.5", w=weight)
+    assert graphopt.verify(model, support.model(text % "0.50001", w=weight)).status == "different"
+    turned = "s = MatMul(x, w)", "r = Gather<axis = 1>(x, turn) s = MatMul(r, v)"
+    order = np.random.default_rng(6).permutation(64)
+    other = support.model((text % "0.5").replace(*turned), v=weight[order], turn=order)
+    assert graphopt.verify(model, other).passed
+
+
+def test_the_engine_has_one_thread_where_threads_decide_the_numbers() -> None:
+    """Each thread takes the range of its own rows in a DynamicQuantizeLSTM: a run of all rows is that of one thread."""
+    draw = np.random.default_rng(7)
+    weights = {"w": draw.integers(0, 255, (1, 8, 64), np.uint8), "r": draw.integers(0, 255, (1, 16, 64), np.uint8)}
+    scale, zero = np.array([0.01], np.float32), np.array([128], np.uint8)
+    model = support.model(
+        """g (float[8,4,8] x) => (float[8,1,4,16] y) {
+            y = com.microsoft.DynamicQuantizeLSTM<hidden_size = 16>(x, w, r, , , , , , s, z, s, z)
+        }""",
+        s=scale, z=zero, **weights,
+    )  # fmt: skip
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    made = graphopt.compile(model, tune=0, threads=1)
+    assert made.verification.status == "verified" and made.verification.rounding == 0

@@ -30,6 +30,7 @@ from graphopt.program.regions.routines import (
     resizing,
     scans,
     selecting,
+    support_vectors,
     tapers,
     transposed,
     trees,
@@ -68,6 +69,7 @@ ROUTINES: Mapping[tuple[str, str], Definition] = {
     **{("", name): definition for family in FAMILIES for name, definition in family.items()},
     **{("ai.onnx.ml", name): definition for name, definition in learning.ML_DEFINITIONS.items()},
     **{("ai.onnx.ml", name): definition for name, definition in trees.ML_DEFINITIONS.items()},
+    **{("ai.onnx.ml", name): definition for name, definition in support_vectors.ML_DEFINITIONS.items()},
     **{("com.microsoft", name): definition for name, definition in contributed.MICROSOFT.items()},
     **{("com.microsoft", name): definition for name, definition in quantized_recurrent.MICROSOFT.items()},
 }

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import graphopt
+from graphopt.errors import NotLowered
 from tests.program.regions.routines.one_node import held, same
 
 ML = "ai.onnx.ml"
@@ -51,6 +52,64 @@ def test_linear_models(post: str) -> None:
     learned("LinearRegressor", [X], coefficients=numbers[:8], intercepts=[0.5, -0.5], targets=2)
     learned("LinearClassifier", [X], outputs=2, coefficients=numbers, intercepts=[0.1, 0.2, 0.3], multi_class=1,
             classlabels_ints=[4, 2, 9], post_transform=post)  # fmt: skip
+
+
+KERNELS = {"RBF": [0.3, 0.0, 3.0], "POLY": [0.2, 0.5, 3.0], "SIGMOID": [0.2, 0.1, 3.0], "LINEAR": [0.0, 0.0, 0.0]}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_support_vectors_that_give_numbers(kernel: str) -> None:
+    numbers = np.random.default_rng(3).standard_normal((7, 4)).astype("f4")
+    machine = {"coefficients": [0.5, -1.0, 0.25, 2.0, -0.75, 1.5, -0.125], "n_supports": 7, "rho": [0.25],
+               "support_vectors": numbers.ravel().tolist(), "kernel_type": kernel,
+               "kernel_params": KERNELS[kernel]}  # fmt: skip
+    learned("SVMRegressor", [X], tolerance=1e-5, **machine)
+    learned("SVMRegressor", [X], one_class=1, **machine)
+
+
+def test_a_regressor_without_vectors_is_linear() -> None:
+    learned("SVMRegressor", [X], coefficients=[0.5, -1.0, 0.25, 2.0], n_supports=0, rho=[0.25],
+            kernel_type="LINEAR", kernel_params=KERNELS["LINEAR"])  # fmt: skip
+
+
+def machine(classes: int, kernel: str, *, least: float | None = None) -> dict[str, Any]:
+    """A classifier of three vectors for each class and one more for the last."""
+    draw = np.random.default_rng(classes)
+    sizes = [3] * (classes - 1) + [4]
+    factors = draw.standard_normal((classes - 1) * sum(sizes))
+    factors = factors if least is None else np.maximum(np.abs(factors), least)
+    return {
+        "coefficients": factors.tolist(), "vectors_per_class": sizes, "classlabels_ints": [4, 2, 9, 7][:classes],
+        "support_vectors": draw.standard_normal(sum(sizes) * 4).tolist(), "kernel_type": kernel,
+        "kernel_params": KERNELS[kernel], "rho": draw.standard_normal(classes * (classes - 1) // 2).tolist(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_support_vectors_that_vote(kernel: str, classes: int) -> None:
+    learned("SVMClassifier", [X], outputs=2, tolerance=1e-5, **machine(classes, kernel))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_votes_become_probabilities(classes: int) -> None:
+    pairs = classes * (classes - 1) // 2
+    odds = {"prob_a": [-1.5, -0.5, -2.0, -1.0, -0.75, -3.0][:pairs], "prob_b": [0.1, -0.2, 0.0, 0.3, 0.2, -0.1][:pairs]}
+    learned("SVMClassifier", [X], outputs=2, tolerance=1e-5, **machine(classes, "RBF"), **odds)
+
+
+def test_two_classes_without_a_negative_coefficient() -> None:
+    learned("SVMClassifier", [X], outputs=2, tolerance=1e-5, **machine(2, "LINEAR", least=0.1))
+
+
+@pytest.mark.parametrize("post", ["SOFTMAX", "LOGISTIC"])
+def test_scores_of_pairs_are_transformed(post: str) -> None:
+    learned("SVMClassifier", [X], outputs=2, tolerance=1e-5, post_transform=post, **machine(3, "RBF"))
+
+
+def test_one_score_of_a_pair_is_not_transformed() -> None:
+    with pytest.raises(NotLowered, match="'n' has one score that is transformed by LOGISTIC"):
+        learned("SVMClassifier", [X], outputs=2, name="n", post_transform="LOGISTIC", **machine(2, "RBF"))
 
 
 def trees(prefix: str, classes: int) -> dict[str, Any]:
