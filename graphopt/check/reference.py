@@ -6,6 +6,7 @@ on random operators are excluded and listed.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -123,13 +124,17 @@ class Reference:
             self.limited = f"compared around what cannot be run here: {', '.join(self.foreign)}"
 
     def _runner_of(self, model: ir.Model, work: int) -> Runner:
-        """ONNX Runtime, or the reference for a small model of operators or types that it lacks; raises CannotRun."""
+        """ONNX Runtime, or the reference for a small model of operators or types that it lacks.
+
+        Raises CannotRun, with ONNX Runtime's words where neither runs the model.
+        """
         try:
             return self.workplace.runner(model, self._sound)
-        except CannotRun:
-            if not self._sound or not is_small(model, work):
-                raise
-            return self.workplace.runner(model, True, defining=True)
+        except CannotRun as error:
+            if self._sound and is_small(model, work):
+                with contextlib.suppress(CannotRun):
+                    return self.workplace.runner(model, True, defining=True)
+            raise error
 
     def _give(self, given: Given) -> None:
         """Run the original on a feed of the user's; what it gives must be what is expected, if anything is."""

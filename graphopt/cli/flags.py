@@ -6,6 +6,10 @@ import re
 
 # What a message says, and what stands for it on the command line.
 FLAGS = (
+    (
+        re.compile(r"shapes=\{'([^']+)': \[([\d, ]+)\]\}"),
+        lambda found: f"--shape {found[1]}={found[2].replace(', ', 'x')}",
+    ),
     (re.compile(r"dims=\{'([^']+)': '?([^'}]+)'?\}"), r"--dim \1=\2"),
     (re.compile(r"\bbudget=(\d+) \* 1024"), r"--budget \1KiB"),
     (re.compile(r"\b(in_place|inline)=True"), lambda found: f"--{found[1].replace('_', '-')}"),

@@ -116,3 +116,15 @@ def test_a_result_that_onnx_runtime_cannot_load_is_different() -> None:
     found = graphopt.verify(good, bad)
     assert found.status == "different"
     assert found.reason is not None and found.reason.startswith("only the ONNX reference evaluator can load the result")
+
+
+def test_a_model_that_no_engine_loads_is_refused_in_the_words_of_the_runtime() -> None:
+    """The ONNX reference evaluator has no operators of com.microsoft, and ONNX Runtime asks this one for its blocks."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[2,32] x, uint8[4,1,16] w, float[4] s) => (float[2,4] y) {
+            y = com.microsoft.MatMulNBits<K = 32, N = 4, bits = 4, block_size = 7>(x, w, s)
+        }"""
+    )
+    found = graphopt.verify(model, model)
+    assert found.reason is not None and "block_size" in found.reason

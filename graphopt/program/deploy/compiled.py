@@ -14,7 +14,7 @@ from graphopt.errors import BundleError, OptionError, VerificationError
 from graphopt.lazy import Lazy
 from graphopt.program.deploy.bundle import write_bundle, write_several, write_streamed
 from graphopt.program.deploy.custom.operators import Operators
-from graphopt.program.deploy.hybrid import Hybrid, without_kernels
+from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
 from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
@@ -315,7 +315,7 @@ class Compiled:
         if isinstance(self.made, Operators):
             raise BundleError("custom operators of ONNX Runtime are no program of their own; `programs` has theirs.")
         raise BundleError(
-            f"{without_kernels(self.made.missing)}, so this model is no program of its own; in Python, "
+            f"{self.made.refusal}, so this model is no program of its own; in Python, "
             "graphopt.compile(model) runs just these in ONNX Runtime."
         )
 

@@ -45,6 +45,12 @@ class Parted:
     segments: tuple[Segment, ...]
     lowered: Mapping[int, Lowered]  # by the segment's number
     missing: tuple[str, ...]  # the operators that have no kernel
+    reason: str | None  # why the first one has none, where that says more than that it has none
+
+    @property
+    def refusal(self) -> str:
+        """The start of a message about the operators without a kernel."""
+        return without_kernels(self.missing, self.reason)
 
     @property
     def fallback(self) -> tuple[str, ...]:
@@ -63,13 +69,17 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """A model in parts. `missing` are the operators without a kernel, `fallback` all that ONNX Runtime runs."""
+    """A model in parts. `missing` are the operators without a kernel, `fallback` all that ONNX Runtime runs.
+
+    `refusal` begins a message about them.
+    """
 
     inputs: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
     parts: tuple[Part, ...]
     constants: Mapping[str, Array]  # outputs that nothing computes
     missing: tuple[str, ...]
+    refusal: str
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -125,14 +135,13 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
     Raises NotLowered when the dims of an input are not numbers, and when nothing of the model has a kernel.
     """
     parted = parted_of(model, target, exact=exact)
-    scope, segments, lowered, missing = parted.scope, parted.segments, parted.lowered, parted.missing
+    scope, segments, lowered, refusal = parted.scope, parted.segments, parted.lowered, parted.refusal
     given = [value for value in model.graph.inputs if not is_fixed(scope, value)]
     shapes = {value: scope.shape(value) for value in given}
     for value in {value for segment in segments for value in (*segment.inputs, *segment.outputs)}:
         if scope.facts.dtype(value) is ir.DataType.BFLOAT16:
             raise NotLowered(
-                f"{without_kernels(missing)}, and '{value.name}' cannot be passed to ONNX Runtime: it is of "
-                "bfloat16, which NumPy lacks."
+                f"{refusal}, and '{value.name}' cannot be passed to ONNX Runtime: it is of bfloat16, which NumPy lacks."
             )
     parts = []
     for number, segment in enumerate(segments):
@@ -144,7 +153,7 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
         inputs, outputs = tuple(map(_name, segment.inputs)), tuple(map(_name, segment.outputs))
         found = lowered.get(number)
         run = (
-            _session(part(scope, model, segment), outputs, missing) if found is None
+            _session(part(scope, model, segment), outputs, refusal) if found is None
             else _program(found, target, f"{name}_{number}")
         )  # fmt: skip
         parts.append(Part(run, segment.native, inputs, outputs, done, tuple(map(described, segment.nodes))))
@@ -154,7 +163,7 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
     return Hybrid(
         tuple(Tensor(_name(value), _dtype(scope, value), shapes[value]) for value in given),
         tuple(Tensor(_name(value), _dtype(scope, value), _dims(scope, value)) for value in model.graph.outputs),
-        tuple(parts), constants, missing,
+        tuple(parts), constants, parted.missing, refusal,
     )  # fmt: skip
 
 
@@ -166,15 +175,15 @@ def parted_of(model: ir.Model, target: Target, *, exact: bool = False) -> Parted
             scope.shape(value)  # or a sentence that asks for its dims
     parted = _lowered(scope, model, target, exact)
     if not parted.lowered:
-        raise NotLowered(f"{without_kernels(parted.missing)}, and nothing is left to be compiled.")
+        raise NotLowered(f"{parted.refusal}, and nothing is left to be compiled.")
     return parted
 
 
-def without_kernels(operators: Sequence[str]) -> str:
-    """The start of a message about them, which names no more of them than a person reads."""
+def without_kernels(operators: Sequence[str], reason: str | None = None) -> str:
+    """The start of a message about them, which names no more of them than a person reads; why, if that is known."""
     rest = len(operators) - NAMED
     names = ", ".join(operators[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{names} {'has' if len(operators) == 1 else 'have'} no kernel yet"
+    return f"{names} {'has' if len(operators) == 1 else 'have'} no kernel yet{f' ({reason})' if reason else ''}"
 
 
 def described(node: ir.Node) -> str:
@@ -185,7 +194,9 @@ def described(node: ir.Node) -> str:
 
 def _lowered(scope: Scope, model: ir.Model, target: Target, exact: bool) -> Parted:
     """The segments, the regions of those with kernels by number, and the operators that have none."""
-    outside = {node for node in model.graph if not has_lowering(node) or not _is_plain(scope, node)}
+    strange = {node: _strange(scope, node) for node in model.graph}
+    outside = {node for node in model.graph if not has_lowering(node) or strange[node] is not None}
+    reasons = {node: why for node, why in strange.items() if why is not None}
     known: dict[Segment, Lowered] = {}
     attempt = 0
     while True:
@@ -200,29 +211,39 @@ def _lowered(scope: Scope, model: ir.Model, target: Target, exact: bool) -> Part
             except NotLowered as error:
                 names = {value.name for node in error.nodes for value in node.outputs if value.name}
                 blamed = {node for node in segment.nodes if any(value.name in names for value in node.outputs)}
+                reasons.update(dict.fromkeys(blamed, str(error).removesuffix(".")))
                 refused |= blamed if blamed and attempt <= ATTEMPTS else set(segment.nodes)
         if not refused:
             break
         outside |= refused
-    missing = tuple(
-        described(node) for node in model.graph
+    missing = [
+        node for node in model.graph
         if node in outside and all(scope.facts.static_shape(value) is not None for value in node.inputs if value)
         and any(not is_fixed(scope, value) for value in node.outputs)
-    )  # fmt: skip
+    ]  # fmt: skip
+    reason = next((reasons[node] for node in missing if node in reasons), "")
+    said = None if not reason or reason.endswith("no kernel yet") else reason
     numbered = {number: known[segment] for number, segment in enumerate(segments) if segment.native}
-    return Parted(scope, tuple(segments), numbered, missing)
+    return Parted(scope, tuple(segments), numbered, tuple(map(described, missing)), said)
 
 
-def _is_plain(scope: Scope, node: ir.Node) -> bool:
-    """Whether all that a node reads and gives are tensors of known dims and of elements that kernels know."""
-    try:
-        for value in (*node.inputs, *node.outputs):
-            if value is not None and value.name:
-                scope.shape(value)
-                scope.dtype(value)
-    except NotLowered:
-        return False
-    return True
+def _strange(scope: Scope, node: ir.Node) -> str | None:
+    """What a node reads or gives beside tensors of known dims and of elements that kernels know; None: nothing."""
+    for value in (*node.inputs, *node.outputs):
+        if value is None or not value.name:
+            continue
+        if scope.facts.dtype(value) is ir.DataType.STRING:
+            return f"'{value.name}' holds texts"
+        kind = scope.facts.known(value).type
+        if kind is not None and not isinstance(kind, ir.TensorType | ir.SparseTensorType):
+            way = "; converters leave them out with zipmap=False" if node.op_type == "ZipMap" else ""
+            return f"'{value.name}' is no tensor but {'maps' if node.op_type == 'ZipMap' else kind}{way}"
+        try:
+            scope.shape(value)
+            scope.dtype(value)
+        except NotLowered as error:
+            return str(error).removesuffix(".")
+    return None
 
 
 def _program(lowered: Lowered, target: Target, name: str) -> Callable[[dict[str, Array]], Sequence[Array]]:
@@ -231,9 +252,7 @@ def _program(lowered: Lowered, target: Target, name: str) -> Callable[[dict[str,
     return lambda values: program.run(None, values)
 
 
-def _session(
-    model: ir.Model, outputs: tuple[str, ...], missing: tuple[str, ...]
-) -> Callable[[dict[str, Array]], Sequence[Array]]:
+def _session(model: ir.Model, outputs: tuple[str, ...], refusal: str) -> Callable[[dict[str, Array]], Sequence[Array]]:
     """ONNX Runtime on one thread, as programs are."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -243,7 +262,7 @@ def _session(
         session = ort.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors share no base class, nor do protobuf's
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise NotLowered(f"{without_kernels(missing)}, and ONNX Runtime does not run it either: {reason}") from error
+        raise NotLowered(f"{refusal}, and ONNX Runtime does not run it either: {reason}") from error
 
     def run(values: dict[str, Array]) -> Sequence[Array]:
         found: Sequence[Array] = session.run(list(outputs), values)

@@ -13,8 +13,10 @@ from math import prod
 import onnx_ir as ir
 import sympy
 
+from graphopt.errors import NotLowered
 from graphopt.model.dims import Dim
 from graphopt.model.facts import Facts
+from graphopt.model.nodes import describe
 from graphopt.model.operators.table import operator_of
 from graphopt.program.regions.view import View
 from kernels.routine.writer import integer, maximum, minimum
@@ -56,10 +58,16 @@ class Counts:
         return next((fold(known) for kind, fold, _ in _folds() if isinstance(dim, kind)), None)
 
     def expression(self, dim: Dim, count: Callable[[View], Expression]) -> Expression:
-        """A dim that has a largest, for a routine; `count` reads one that a run has stored."""
+        """A dim that has a largest, for a routine; `count` reads one that a run has stored.
+
+        Raises NotLowered where the node that finds it is one that stores none.
+        """
         if isinstance(dim, (int, sympy.Integer)):
             return integer(int(dim))
         if dim in self._most:
+            if dim not in self.places:
+                maker = self.makers[dim]
+                raise NotLowered(f"{describe(maker)} stores no count for what reads it, of which data decides the dims.")
             return count(self.places[dim])
         step = next(step for kind, _, step in _folds() if isinstance(dim, kind))
         return reduce(step, (self.expression(part, count) for part in dim.args))

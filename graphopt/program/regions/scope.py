@@ -107,6 +107,9 @@ class Scope:
             str(one) for dim in self.facts.shape(value) or () if not isinstance(dim, int) for one in dim.free_symbols
         }
         named = sorted(one for one in symbols if not one.startswith("?"))
+        if not named and value.is_graph_input() and value.shape is not None:
+            sizes = ", ".join(str(dim) if isinstance(dim, int) else "1" for dim in value.shape)
+            return f": give it a shape, shapes={{'{value.name}': [{sizes}]}} for example"
         return f": give '{named[0]}' a value, dims={{'{named[0]}': 1}} for example" if named else ""
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import pytest
 import graphopt
 import models
 from graphopt.cli import run_line
+from graphopt.cli.flags import in_flags
 from graphopt.errors import BundleError, NotLowered
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
@@ -214,9 +215,8 @@ def test_nothing_lowered_is_refused_with_the_operators_names() -> None:
         "g (float[3,8] x, int64[3] e) => (float[l,m,n] y, float[3,8] z) { y = Expand(x, e) z = LpNormalization(x) }",
         20,
     )  # fmt: skip
-    with pytest.raises(
-        graphopt.GraphoptError, match="Expand 'y', LpNormalization 'z' have no kernel yet, and nothing is left"
-    ):
+    said = r"Expand 'y', LpNormalization 'z' have no kernel yet \(the dims of 'y' are not all numbers\), and nothing is"
+    with pytest.raises(graphopt.GraphoptError, match=said):
         graphopt.compile(proto)
     proto = support.model("g (float[n,8] x) => (int64[2,m] y) { r = Relu(x) y = NonZero(r) }", 20)
     with pytest.raises(
@@ -225,14 +225,48 @@ def test_nothing_lowered_is_refused_with_the_operators_names() -> None:
         graphopt.compile(proto).save("nowhere")
 
 
+LEARNED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+g (float[%s,2] x) => (%s) {
+    r = Relu(x)
+    l, s = ai.onnx.ml.LinearClassifier<%s, coefficients = [0.5, 1.0, -1.0, 0.25],
+        intercepts = [0.0, 0.1], multi_class = 1>(r)
+    %s
+}"""
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "more", "said"),
+    [
+        ("string[2] l, float[2,2] s", 'classlabels_strings = ["a", "b"]', "", "'l' holds texts"),
+        (
+            "int64[2] l, seq(map(int64, float)) m", "classlabels_ints = [0, 1]",
+            "m = ai.onnx.ml.ZipMap<classlabels_int64s = [0, 1]>(s)",
+            "'m' is no tensor but maps; converters leave them out with zipmap=False",
+        ),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_why_there_is_no_kernel(outputs: str, labels: str, more: str, said: str) -> None:
+    made = graphopt.compile(onnx.parser.parse_model(LEARNED % ("2", outputs, labels, more)))
+    with pytest.raises(BundleError, match=rf"has no kernel yet \({said}\), so this model is no program"):
+        made.save("nowhere")
+
+
+def test_an_input_without_names_for_its_dims_asks_for_a_shape() -> None:
+    proto = onnx.parser.parse_model(LEARNED % ("?", "int64[?] l, float[?,2] s", "classlabels_ints = [0, 1]", ""))
+    said = r"the dims of 'x' are not all numbers: give it a shape, shapes=\{'x': \[1, 2\]\} for example"
+    with pytest.raises(graphopt.GraphoptError, match=said):
+        graphopt.compile(proto).save("nowhere")
+    assert in_flags("give it a shape, shapes={'x': [1, 2]} for") == "give it a shape, --shape x=1x2 for"
+
+
 def test_parts_in_onnxruntime_read_constants_that_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that is read as it is and transposed, as language models have it; the passes let it be."""
     given: list[ir.Model] = []
     session = hybrid._session
 
-    def seen(model: ir.Model, outputs: tuple[str, ...], missing: tuple[str, ...]) -> object:
+    def seen(model: ir.Model, outputs: tuple[str, ...], refusal: str) -> object:
         given.append(model)
-        return session(model, outputs, missing)
+        return session(model, outputs, refusal)
 
     monkeypatch.setattr(hybrid, "_session", seen)
     table = np.random.default_rng(0).standard_normal((200, 16)).astype(np.float32)
