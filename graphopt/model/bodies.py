@@ -45,7 +45,7 @@ def body_of(node: ir.Node, facts: Knowledge) -> ir.Function | None:
     """
     if nodes.has_reference_attributes(node) or nodes.has_subgraphs(node):
         return None
-    if node.domain == contrib_bodies.DOMAIN:
+    if contrib_bodies.has_body(node):
         return contrib_bodies.contrib_body(node, facts)
     version = facts.opset(node, node.domain)
     try:

@@ -6,6 +6,7 @@ ONNX Runtime's documentation of contributed operators. Operators of other domain
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from math import pi, sqrt
 
@@ -13,90 +14,56 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from graphopt.model import nodes
+from graphopt.model import contrib_attention, nodes
+from graphopt.model.contrib_node import Node, scalar
 from graphopt.model.known import Knowledge
+from graphopt.model.operators.table import operator_of
 
 DOMAIN = "com.microsoft"
+IN_STANDARD = frozenset({"SimplifiedLayerNormalization"})
 OPSET = 21
 GELU_SINCE = 20
+_POOLING = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 _CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-Body = Callable[["Node"], str]
+Body = Callable[[Node], str | None]  # None: there is none for this node
 
 
-class Node:
-    """A node for a text: its operands' names, and attributes as the text has them."""
-
-    def __init__(self, node: ir.Node, facts: Knowledge) -> None:
-        self.node = node
-        self.opset = facts.opset(node)
-        self.rank = [None if one is None else _rank(one, facts) for one in node.inputs]
-
-    def has(self, at: int) -> bool:
-        """Whether an operand is given."""
-        return at < len(self.node.inputs) and self.node.inputs[at] is not None
-
-    def number(self, name: str, otherwise: float) -> float:
-        """An attribute that is a number."""
-        return nodes.float_attribute(self.node, name, otherwise)
-
-    def flag(self, name: str) -> bool:
-        """An attribute that is 0 or 1."""
-        return bool(nodes.int_attribute(self.node, name, 0))
-
-    def activated(self) -> str:
-        """Lines that give y, the value of x behind the node's activation."""
-        kind = nodes.string_attribute(self.node, "activation", "")
-        given = nodes.attribute_of(self.node, "activation_params")
-        numbers = [float(one) for one in given.value] if given is not None else []
-        alpha = numbers[0] if numbers else self.number("activation_alpha", 0.01)
-        match kind:
-            case "":
-                return "y = Identity(x)"
-            case "LeakyRelu":
-                return f"y = LeakyRelu <alpha: float = {alpha}> (x)"
-            case "HardSigmoid":
-                beta = numbers[1] if len(numbers) > 1 else self.number("activation_beta", 0.5)
-                return f"y = HardSigmoid <alpha: float = {alpha}, beta: float = {beta}> (x)"
-            case "Clip":
-                low, high = numbers
-                return f"l = {_scalar(low)}\n h = {_scalar(high)}\n y = Clip(x, l, h)"
-        return f"y = {kind}(x)"
-
-    def kept(self, names: tuple[str, ...]) -> str:
-        """Attributes that another operator takes over."""
-        found = []
-        for name in names:
-            one = nodes.attribute_of(self.node, name)
-            if one is not None:
-                found.append(
-                    f'{name} = "{one.value}"' if isinstance(one.value, str) else f"{name} = {_list(one.value)}"
-                )
-        return f"<{', '.join(found)}>" if found else ""
+def has_body(node: ir.Node) -> bool:
+    """Whether an operator of com.microsoft, or one that ONNX Runtime writes into ONNX's own domain, has a body here."""
+    return node.op_type in BODIES and (node.domain == DOMAIN or (node.domain == "" and node.op_type in IN_STANDARD))
 
 
 def contrib_body(node: ir.Node, facts: Knowledge) -> ir.Function | None:
     """The body of a node of com.microsoft; None where it has none here."""
-    made = BODIES.get(node.op_type)
-    if node.domain != DOMAIN or made is None:
+    made = BODIES.get(node.op_type) if has_body(node) else None
+    if made is None:
         return None
     inputs = ", ".join(f"i{at}" for at in range(len(node.inputs)))
     outputs = ", ".join("y" if at == 0 else f"o{at}" for at in range(len(node.outputs)))
     head = f'<opset_import: ["" : {OPSET}], domain: "{DOMAIN}">\n{node.op_type} ({inputs}) => ({outputs})'
-    proto = onnx.parser.parse_function(f"{head} {{\n {made(Node(node, facts))}\n}}")
-    return ir.serde.deserialize_function(proto)
+    described = Node(node, facts)
+    text = made(described)
+    if text is None:
+        return None
+    if described.kind is not None:  # all that a body casts has the first operand's type; CastLike is of opset 15
+        text = re.sub(r"CastLike\((\w+), \w+\)", rf"Cast <to = {int(described.kind)}> (\1)", text)
+    proto = onnx.parser.parse_function(f"{head} {{\n {text}\n}}")
+    function = ir.serde.deserialize_function(proto)
+    _give_attributes(function, described.opset)
+    return function
 
 
-def _rank(value: ir.Value, facts: Knowledge) -> int | None:
-    shape = facts.known(value).shape
-    return None if shape is None else len(shape)
-
-
-def _scalar(value: float) -> str:
-    return f"Constant <value_float: float = {value}> ()"
-
-
-def _list(value: object) -> str:
-    return str(list(value)) if isinstance(value, list | tuple) else str(value)
+def _give_attributes(function: ir.Function, opset: int) -> None:
+    """Give parameters as attributes where an older opset does not have them as inputs."""
+    for node in function:
+        operator = operator_of(node)
+        for name, place in ({} if operator is None else operator.parameters).items():
+            value = nodes.input_at(node, place.position)
+            maker = None if value is None or place.is_input(opset) else value.producer()
+            if maker is not None:
+                numbers = maker.attributes["value"].as_tensor().numpy().reshape(-1).tolist()
+                node.attributes[name] = ir.AttrInt64s(name, numbers)
+                node.resize_inputs(place.position)
 
 
 def _gelu(node: Node, *, tangent: bool = False) -> str:
@@ -104,7 +71,7 @@ def _gelu(node: Node, *, tangent: bool = False) -> str:
     if node.opset >= GELU_SINCE:
         return 'y = Gelu <approximate = "tanh"> (x)' if tangent else "y = Gelu(x)"
     numbers = {"half": 0.5, "one": 1.0, "inner": sqrt(2 / pi) if tangent else sqrt(0.5), "cube": 0.044715}
-    lines = [f"{name}_ = {_scalar(number)}\n {name} = CastLike({name}_, x)" for name, number in numbers.items()]
+    lines = [f"{name}_ = {scalar(number)}\n {name} = CastLike({name}_, x)" for name, number in numbers.items()]
     if tangent:
         lines.append("xx = Mul(x, x)\n c = Mul(xx, cube)\n c1 = Add(c, one)\n z = Mul(x, c1)")
     lines.append(f"s = Mul({'z' if tangent else 'x'}, inner)\n e = {'Tanh' if tangent else 'Erf'}(s)")
@@ -121,7 +88,7 @@ def _fast_gelu(node: Node) -> str:
 
 def _quick_gelu(node: Node) -> str:
     alpha = node.number("alpha", 1.702)
-    return f"a = {_scalar(alpha)}\n c = CastLike(a, i0)\n x = Mul(i0, c)\n s = Sigmoid(x)\n y = Mul(i0, s)"
+    return f"a = {scalar(alpha)}\n c = CastLike(a, i0)\n x = Mul(i0, c)\n s = Sigmoid(x)\n y = Mul(i0, s)"
 
 
 def _fused_matmul(node: Node) -> str:
@@ -135,7 +102,7 @@ def _fused_matmul(node: Node) -> str:
             if node.flag(f"trans{name}"):
                 order[-2:] = reversed(order[-2:])
         lines.append(f"m{at} = Transpose <perm = {order}> (i{at})" if order else f"m{at} = Identity(i{at})")
-    alpha = f"a = {_scalar(node.number('alpha', 1.0))}\n c = CastLike(a, p)"
+    alpha = f"a = {scalar(node.number('alpha', 1.0))}\n c = CastLike(a, p)"
     return "\n ".join((*lines, "p = MatMul(m0, m1)", alpha, "y = Mul(p, c)"))
 
 
@@ -169,19 +136,28 @@ def _skip_normalization(node: Node) -> str:
     return "\n ".join((*lines, *(f"o{at} = Identity({name})" for at, name in wanted)))
 
 
+def _simplified(node: Node, source: str, scale: str, epsilon: float) -> list[str]:
+    """Lines that make y of rows by the root of their mean square, in float32; m is that mean, r the root."""
+    return [f"x32 = Cast <to = 1> ({source})", "q = Mul(x32, x32)", "n = Constant <value: tensor = int64[1] {-1}> ()",
+            "m = ReduceMean(q, n)", f"e = {scalar(node.number('epsilon', epsilon))}", "v = Add(m, e)", "r = Sqrt(v)",
+            "t32 = Div(x32, r)", f"s32 = Cast <to = 1> ({scale})", "y32 = Mul(t32, s32)",
+            f"y = CastLike(y32, {source})"]  # fmt: skip
+
+
+def _simplified_alone(node: Node) -> str | None:
+    """Along the last axis."""
+    axis, count = nodes.int_attribute(node.node, "axis", -1), len(node.node.outputs)
+    if axis != -1 and (node.rank[0] is None or axis != node.rank[0] - 1):
+        return None
+    return "\n ".join([*_simplified(node, "i0", "i1", 1e-5), *(["o1 = Reciprocal(r)"] if count > 1 else [])])
+
+
 def _skip_simplified(node: Node) -> str:
     """y, two that are left out, and the sum of input, skip and bias."""
-    summed = "x = Add(i0, i1)\n s = " + ("Add(x, i3)" if node.has(3) else "Identity(x)")
-    lines = [summed, "q = Mul(s, s)", "n = Constant <value_ints: ints = [-1]> ()", "m = ReduceMean(q, n)",
-             f"e = {_scalar(node.number('epsilon', 1e-12))}", "f = CastLike(e, s)", "v = Add(m, f)", "r = Sqrt(v)",
-             "t = Div(s, r)", "y = Mul(t, i2)"]  # fmt: skip
-    if len(node.node.outputs) > 1:
-        lines += ["o1 = Identity(m)"]
-    if len(node.node.outputs) > 2:
-        lines += ["o2 = Reciprocal(r)"]
-    if len(node.node.outputs) > 3:
-        lines += ["o3 = Identity(s)"]
-    return "\n ".join(lines)
+    lines = ["x = Add(i0, i1)\n s = " + ("Add(x, i3)" if node.has(3) else "Identity(x)")]
+    lines += _simplified(node, "s", "i2", 1e-12)
+    wanted = ["o1 = Identity(m)", "o2 = Reciprocal(r)", "o3 = Identity(s)"]
+    return "\n ".join([*lines, *wanted[: max(len(node.node.outputs) - 1, 0)]])
 
 
 def _quantized(operator: str, *, operands: int) -> Body:
@@ -201,7 +177,51 @@ def _quantized(operator: str, *, operands: int) -> Body:
     return body
 
 
-def _quantized_leaky(node: Node) -> str:
+def _quantized_softmax(node: Node) -> str:
+    """Along an axis; before opset 13 along all from the axis on."""
+    axis = nodes.int_attribute(node.node, "axis", -1)
+    if nodes.int_attribute(node.node, "opset", 13) >= 13:
+        return _quantized_one(f"r = Softmax <axis = {axis}> (f)")
+    flat = f"g = Flatten <axis = {axis}> (f)\n t = Softmax <axis = 1> (g)\n d = Shape(f)\n r = Reshape(t, d)"
+    return _quantized_one(flat)
+
+
+def _quantized_pool(operator: str) -> Body:
+    """A pooling of images, whose channels may be last."""
+
+    def body(node: Node) -> str | None:
+        rank, options = node.rank[0], node.kept(_POOLING)
+        if rank is None:
+            return None
+        if not node.flag("channels_last"):
+            return _quantized_one(f"r = {operator} {options} (f)")
+        there, back = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+        return _quantized_one(f"t = Transpose <perm = {list(there)}> (f)\n p = {operator} {options} (t)\n "
+                              f"r = Transpose <perm = {list(back)}> (p)")  # fmt: skip
+
+    return body
+
+
+def _quantized_one(lines: str) -> str:
+    """Lines that make r of f between an operand with its scale and zero point and those of the result."""
+    return f"f = DequantizeLinear(i0, i1, i2)\n {lines}\n y = QuantizeLinear(r, i3, i4)"
+
+
+def _quantized_join(node: Node) -> str:
+    """Scale and zero point of the result, then each operand with its own."""
+    count = (len(node.node.inputs) - 2) // 3
+    lines = [f"f{at} = DequantizeLinear(i{3 * at + 2}, i{3 * at + 3}, i{3 * at + 4})" for at in range(count)]
+    joined = f"r = Concat {node.kept(('axis',))} ({', '.join(f'f{at}' for at in range(count))})"
+    return "\n ".join((*lines, joined, "y = QuantizeLinear(r, i0, i1)"))
+
+
+def _quantized_choice(node: Node) -> str:
+    """A condition, then both operands with scale and zero point, then those of the result."""
+    return ("a = DequantizeLinear(i1, i2, i3)\n b = DequantizeLinear(i4, i5, i6)\n r = Where(i0, a, b)\n "
+            "y = QuantizeLinear(r, i7, i8)")  # fmt: skip
+
+
+def _quantized_leaky(node: Node) -> str | None:
     return _quantized(f"LeakyRelu <alpha: float = {node.number('alpha', 0.01)}>", operands=1)(node)
 
 
@@ -232,22 +252,32 @@ def _dynamic_products(node: Node) -> str:
 
 
 BODIES: Mapping[str, Body] = {
+    "Attention": contrib_attention.attention,
     "BiasGelu": _bias_gelu,
     "DequantizeLinear": _one_to_one("DequantizeLinear"),
     "DynamicQuantizeMatMul": _dynamic_products,
+    "EmbedLayerNormalization": contrib_attention.embed_layer_normalization,
     "FastGelu": _fast_gelu,
     "FusedConv": _fused_conv,
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_matmul,
     "Gelu": lambda node: f"x = Identity(i0)\n {_gelu(node)}",
     "MatMulIntegerToFloat": _integers_to_floats,
+    "MultiHeadAttention": contrib_attention.multi_head_attention,
     "NhwcConv": _nhwc_conv,
     "QLinearAdd": _quantized("Add", operands=2),
+    "QLinearAveragePool": _quantized_pool("AveragePool"),
+    "QLinearConcat": _quantized_join,
+    "QLinearGlobalAveragePool": _quantized_pool("GlobalAveragePool"),
     "QLinearLeakyRelu": _quantized_leaky,
     "QLinearMul": _quantized("Mul", operands=2),
     "QLinearSigmoid": _quantized("Sigmoid", operands=1),
+    "QLinearSoftmax": _quantized_softmax,
+    "QLinearWhere": _quantized_choice,
     "QuantizeLinear": _one_to_one("QuantizeLinear"),
     "QuickGelu": _quick_gelu,
+    "RotaryEmbedding": contrib_attention.rotary_embedding,
+    "SimplifiedLayerNormalization": _simplified_alone,
     "SkipLayerNormalization": _skip_normalization,
     "SkipSimplifiedLayerNormalization": _skip_simplified,
 }

@@ -43,7 +43,8 @@ def _of_foreign(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
     if node.op_identifier() in facts.functions or not onnx.defs.has(node.op_type, node.domain):
         return declared
     found = schema.infer(node, facts)
-    return tuple(one if one.type is not None else other for one, other in zip(found, declared, strict=True))
+    pairs = zip(found, declared, strict=True)
+    return tuple(one if one.shape is not None or other.type is None else other for one, other in pairs)
 
 
 def _pieces(node: ir.Node, results: tuple[Known, ...], facts: Knowledge) -> tuple[Known, ...]:

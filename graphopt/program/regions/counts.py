@@ -66,8 +66,7 @@ class Counts:
             return integer(int(dim))
         if dim in self._most:
             if dim not in self.places:
-                maker = self.makers[dim]
-                raise NotLowered(f"{describe(maker)} stores no count for what reads it, of which data decides the dims.")
+                raise NotLowered(f"{describe(self.makers[dim])} stores no count for what reads its result's dims.")
             return count(self.places[dim])
         step = next(step for kind, _, step in _folds() if isinstance(dim, kind))
         return reduce(step, (self.expression(part, count) for part in dim.args))

@@ -143,17 +143,17 @@ class _Odds:
     def of(self, scores: Grid) -> Grid:
         """The probabilities of a row, by the scores of its pairs."""
         w, count, r, q, p, qp = self._w, self._classes, self._r, self._q, self._p, self._qp
-        for place, (one, other) in enumerate(self._pairs):
+        for place, (mine, theirs) in enumerate(self._pairs):
             odds = 1.0 - Unary("sigmoid", scores[place] * self._a[place] + self._b[place])
-            r[one, other] = w.local(F32, minimum(maximum(odds, _LEAST), 1.0 - _LEAST))
-            r[other, one] = 1.0 - r[one, other]
-        for one in range(count):
-            p[one] = 1.0 / count
-            q[one, one] = number(0, F32)
-            for other in range(count):
-                if other != one:
-                    q[one, one] = q[one, one] + r[other, one] * r[other, one]
-                    q[one, other] = -(r[other, one] * r[one, other])
+            r[mine, theirs] = w.local(F32, minimum(maximum(odds, _LEAST), 1.0 - _LEAST))
+            r[theirs, mine] = 1.0 - r[mine, theirs]
+        for mine in range(count):
+            p[mine] = 1.0 / count
+            q[mine, mine] = number(0, F32)
+            for theirs in range(count):
+                if theirs != mine:
+                    q[mine, mine] = q[mine, mine] + r[theirs, mine] * r[theirs, mine]
+                    q[mine, theirs] = -(r[theirs, mine] * r[mine, theirs])
         turn, error = w.local(I64, 0), w.local(F32, 1.0)
         mean, step = w.local(F32, 0.0), w.local(F32, 0.0)
         with w.loop_while(both(lt(turn, _ROUNDS), ge(error, 0.005 / count))):
