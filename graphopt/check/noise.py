@@ -37,7 +37,7 @@ WAYS = (
     "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums", "gates",
     "steps", "steps again", "steps once more",
 )  # fmt: skip
-EXACT_WAYS = ("weights", "double", "definition", "engine", "steps", "steps again", "steps once more")
+EXACT_WAYS = ("weights", "double", "definition", "engine")
 GATE = 32  # units in the last place of the largest element, within which numbers that are compared are as good as equal
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
