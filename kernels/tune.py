@@ -132,12 +132,14 @@ class Trial:
         return sum(run.kernel == name for run in self.runs)
 
     def contest(
-        self, rivals: Mapping[str, Sequence[Rival]], rounds: int, until: float | None = None, lost: float = LOST
-    ) -> dict[str, list[float]]:
+        self, rivals: Mapping[str, Sequence[Rival]], rounds: int, until: float | None = None,
+        ahead: float | None = None,
+    ) -> dict[str, list[float]]:  # fmt: skip
         """Nanoseconds of all runs of each kernel, first its own and then those of its rivals, each the least of turns.
 
         There are `rounds` of turns, or fewer where the clock has come to `until`, but one at least. After SURE of them
-        those of a run that are `lost` times as slow as its best take no more turns.
+        those of a run that are LOST times as slow as its best take no more turns; with `ahead` all rivals that need
+        more than this share of its own kernel's time.
         """
         ways = {
             number: [self._own[number], *(self._in_place(rival, run) for rival in rivals[run.kernel])]
@@ -154,8 +156,11 @@ class Trial:
                 self._pass({number: some[passes % len(some)] for number, some in racing.items()}, ways, least)
                 passes += 1
             if turn + 1 == SURE:
+                most = {
+                    number: LOST * min(times) if ahead is None else ahead * times[0] for number, times in least.items()
+                }
                 near = {
-                    number: [one for one in some if least[number][one] <= lost * min(least[number])]
+                    number: [one for one in some if least[number][one] <= most[number] or (ahead and not one)]
                     for number, some in racing.items()
                 }
                 racing = {number: some for number, some in near.items() if len(some) > 1}

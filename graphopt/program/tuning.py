@@ -26,7 +26,7 @@ from kernels.listing import Listing
 from kernels.run import Array, aligned
 from kernels.target import Target
 from kernels.templates.template import HOPELESS, Template
-from kernels.tune import CLEARLY, LOST, Choice, Clock, Database, Rival, Trial, key
+from kernels.tune import CLEARLY, Choice, Clock, Database, Rival, Trial, key
 
 EACH = 2  # candidates of a family that are tried in a little time
 WIDE = 10.0  # seconds; with more of them all candidates are tried, as far as they last
@@ -35,9 +35,8 @@ LEAST_GAIN = 0.005  # of the program's time, for which its kernels are exchanged
 KIN, STRANGER = 0.1, 0.3  # of a kernel's time, that a candidate of its own family may save, and one of another
 SLOW = 1.5  # times the likely best one's estimate, above which a rival is not tried in a little time
 WAVE = 4  # rivals that are measured before it is asked again which are worth it
-BEHIND = 1.02  # times the best of SURE turns, after which one has lost in a little time
 COMPILING = 0.6  # of the time for compiling rivals, the rest for their turns
-ROUNDS, MORE_ROUNDS = (2, 5, 5), (3, 7, 9)  # passes before rivals are compiled, turns of each, of whole programs
+ROUNDS, MORE_ROUNDS = (2, 5, 3), (3, 7, 9)  # passes before rivals are compiled, turns of each, of whole programs
 AHEAD = 2  # rivals that are written while an earlier one is compiled
 MOST_EXTRA = 1 << 30  # bytes of room for larger weights of rivals
 SEED = 0
@@ -68,9 +67,9 @@ class Tuning:
         return ROUNDS if self.seconds <= WIDE else MORE_ROUNDS
 
     @property
-    def lost(self) -> float:
-        """Times the best of a few turns, after which one takes no more of them."""
-        return BEHIND if self.seconds <= WIDE else LOST
+    def ahead(self) -> float | None:
+        """What `Trial.contest` is told."""
+        return CLEARLY if self.seconds <= WIDE else None
 
     @property
     def wave(self) -> int:
@@ -127,12 +126,11 @@ class _Entrant:
     known: Mapping[str, float]  # nanoseconds of candidates that were measured before
 
     def kind(self, candidate: Any) -> _Kind:
-        """What a candidate would exchange for what."""
-        family = self.template.family(candidate)[0] if self.template.family else ""
-        return self.template.name, family, str(candidate) in self.kin
+        """Of what a candidate is one: a template, and whether it is of the kernel's own family."""
+        return self.template.name, str(candidate) in self.kin
 
 
-_Kind = tuple[str, str, bool]  # a template, the family of a rival, and whether the kernel is of it
+_Kind = tuple[str, bool]
 _Pair = tuple[_Entrant, Any]  # an entrant and one of its candidates
 
 
@@ -165,9 +163,9 @@ def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
 def _kin(
     template: Template[Any, Any], problem: Any, target: Target, choice: str, rivals: Sequence[Any]
 ) -> frozenset[str]:
-    """Those rivals that are of the family of a choice; none where the template has no families."""
+    """Those rivals that are of the family of a choice; all where the template has no families."""
     if template.family is None:
-        return frozenset()
+        return frozenset(map(str, rivals))
     likely = bool(rivals) and str(rivals[0]) == choice
     known = rivals if likely else template.candidates(problem, target)
     own = next((one for one in known if str(one) == choice), None)
@@ -207,7 +205,7 @@ class _Contest:
             waiting.sort(key=self._hoped, reverse=True)
             some = self._wave(waiting)
             compiled = self._compiled(some)
-            taken = self.stage.contest(compiled, rounds, self.end, self.tuning.lost) if compiled else {}
+            taken = self.stage.contest(compiled, rounds, self.end, self.tuning.ahead) if compiled else {}
             for name, (own, *others) in taken.items():
                 before = found.get(name, [own])
                 found[name] = [min(own, before[0]), *before[1:], *others]

@@ -65,6 +65,18 @@ def test_who_has_clearly_lost_takes_no_more_turns() -> None:
     assert stage.contest({"product": [Rival(others[0])]}, rounds=4) == {"product": [4e9, 6e9]}, "the end of it"
 
 
+def test_rivals_that_are_not_ahead_soon_take_no_more_turns() -> None:
+    own, *others = _candidates()
+    # Two turns of each of three ways; the second takes nine tenths of the first, the third as long as that.
+    clock = Ticks([10, 9, 10, 10, 9, 10, 10, 8, 10, 7])
+    stage, _, _ = _stage(own, 1, clock)
+    found = stage.contest({"product": [Rival(one) for one in others]}, rounds=4, ahead=0.99)
+    assert found == {"product": [1e9 * 10, 1e9 * 7, 1e9 * 10]}
+    stage, _, _ = _stage(own, 1, Ticks([10, 10, 10, 10]))
+    found = stage.contest({"product": [Rival(others[0])]}, rounds=4, ahead=0.99)
+    assert found == {"product": [1e10, 1e10]}, "the end of it"
+
+
 def test_turns_end_with_the_time_but_each_has_one() -> None:
     own, other = _candidates()[:2]
     stage, _, _ = _stage(own, 1, Ticks([1] * 100))

@@ -46,7 +46,7 @@ class _Figures(Trial):
         return {run.kernel: 100.0 for run in self.runs}
 
     def contest(
-        self, rivals: dict[str, list[Rival]], rounds: int, until: float | None = None, lost: float = 1.0
+        self, rivals: dict[str, list[Rival]], rounds: int, until: float | None = None, ahead: float | None = None
     ) -> dict[str, list[float]]:
         return {
             name: [100.0, *(100.0 - self.gain * (number + 1) for number, _ in enumerate(some))]
