@@ -86,6 +86,17 @@ def _masked(node: Node, at: int) -> list[str] | None:
     return [*seen, *_unseen("mask", "m_s", filled)]
 
 
+def _added(node: Node, at: int) -> tuple[list[str], list[str]] | None:
+    """Lines for what is added to scores, with a mask as operand `at`, and its names; None: no such mask."""
+    mask = _masked(node, at) if node.has(at) else []
+    if mask is None:
+        return None
+    lines, added = mask, ["mask"] if mask else []
+    if node.flag("unidirectional"):
+        lines, added = [*lines, *_later()], [*added, "later"]
+    return lines, [*added, "i5"] if node.has(5) else added
+
+
 def attention(node: Node) -> str | None:
     """One product for queries, keys and values of all heads, then attention."""
     heads, given = nodes.int_attribute(node.node, "num_heads", 0), node.dims[1]
@@ -103,16 +114,10 @@ def attention(node: Node) -> str | None:
     for name, before in zip("qkv", past, strict=True):
         lines += _heads(f"{name}_n" if before else name, f"{name}_x", heads)
         lines += [f"{name} = Concat <axis = 2> ({before}, {name}_n)"] if before else []
-    added = []
-    if node.has(3):
-        mask = _masked(node, 3)
-        if mask is None:
-            return None
-        lines, added = [*lines, *mask], ["mask"]
-    if node.flag("unidirectional"):
-        lines, added = [*lines, *_later()], [*added, "later"]
-    added += ["i5"] if node.has(5) else []
-    lines += _attended(node, widths[0] // heads, added)
+    added = _added(node, 3)
+    if added is None:
+        return None
+    lines += [*added[0], *_attended(node, widths[0] // heads, added[1])]
     if len(node.node.outputs) > 1:
         lines += [_ints("b_u", 0), "k_u = Unsqueeze(k, b_u)", "v_u = Unsqueeze(v, b_u)",
                   "o1 = Concat <axis = 0> (k_u, v_u)"]  # fmt: skip
@@ -140,16 +145,10 @@ def multi_head_attention(node: Node) -> str | None:
         new = f"{name}_n" if has_past else name
         lines += [f"{new} = Identity({names[at]})"] if ranks[at] == 4 else _heads(new, names[at], heads)
         lines += [f"{name} = Concat <axis = 2> (i{5 + at}, {new})"] if has_past else []
-    added = []
-    if node.has(4):
-        mask = _masked(node, 4) if node.rank[4] != 1 else None
-        if mask is None:
-            return None
-        lines, added = [*lines, *mask], ["mask"]
-    if node.flag("unidirectional"):
-        lines, added = [*lines, *_later()], [*added, "later"]
-    added += ["i5"] if node.has(5) else []
-    lines += _attended(node, width // heads, added)
+    added = None if node.has(4) and node.rank[4] == 1 else _added(node, 4)
+    if added is None:
+        return None
+    lines += [*added[0], *_attended(node, width // heads, added[1])]
     lines += [f"o{at} = Identity({name})" for at, name in ((1, "k"), (2, "v")) if len(node.node.outputs) > at]
     return "\n ".join(lines) if len(node.node.outputs) < 4 else None
 
