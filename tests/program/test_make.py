@@ -23,11 +23,12 @@ from tests.program.regions.running import run_lowered
 
 TARGET = named("x86-64-v3")
 SIZE = 64 * 64 * 4  # bytes of one matrix
-# a is needed at the end, and is cheap to compute again; b to e need two matrices beside it.
+# a is needed at the end, and is cheap to compute again; b to e need two matrices beside it, as sums are not in place.
 LATE = """g (float[64,64] x) => (float[64,64] y) {
-    a = Relu(x) b = Softmax(a) c = Softmax<axis = 0>(b) d = Softmax(c) e = Softmax<axis = 0>(d) f = Softmax(e)
-    y = Gemm(f, a)
+    a = Relu(x) b = CumSum(a, across) c = CumSum(b, down) d = CumSum(c, across) e = CumSum(d, down)
+    f = CumSum(e, across) y = Gemm(f, a)
 }"""
+AXES = {"down": np.array(0), "across": np.array(1)}
 # Two long branches; in the order of the text both widest values live at once.
 WIDE = """g (float[8,8] x) => (float[8,8] y) {
     a = Softmax(x) b = Concat<axis = 1>(a, a, a, a) c = Softmax<axis = 0>(x) d = Concat<axis = 1>(c, c, c, c)
@@ -54,7 +55,7 @@ def test_regions_run_in_the_order_of_the_least_memory() -> None:
 
 
 def test_under_a_budget_regions_run_again() -> None:
-    lowered = lower(_model(LATE), host())
+    lowered = lower(_model(LATE, **AXES), host())
     plain = _arena(in_best_order(lowered))
     assert plain == 3 * SIZE
     kept = within_budget(lowered, 2 * SIZE)
@@ -70,13 +71,13 @@ def test_under_a_budget_regions_run_again() -> None:
 
 # c is two copies, side by side into one buffer, and is needed at the end.
 JOINED = """g (float[64,32] p, float[64,32] q) => (float[64,64] y) {
-    c = Concat<axis = 1>(p, q) d = Softmax(c) e = Softmax<axis = 0>(d) f = Softmax(e) h = Softmax<axis = 0>(f)
+    c = Concat<axis = 1>(p, q) d = CumSum(c, across) e = CumSum(d, down) f = CumSum(e, across) h = CumSum(f, down)
     y = Gemm(h, c)
 }"""
 
 
 def test_regions_that_write_one_buffer_side_by_side_run_again_together() -> None:
-    lowered = lower(_model(JOINED), host())
+    lowered = lower(_model(JOINED, **AXES), host())
     (group,) = side_by_side(lowered).values()
     assert _arena(in_best_order(lowered)) == 3 * SIZE and len(group) == 2
     kept = within_budget(lowered, 2 * SIZE)
@@ -108,7 +109,7 @@ def test_what_is_given_out_is_written_once() -> None:
 
 
 def test_a_repeated_region_writes_a_buffer_of_its_own() -> None:
-    lowered = lower(_model(LATE), TARGET)
+    lowered = lower(_model(LATE, **AXES), TARGET)
     names = [str(number) for number in range(len(lowered.regions))]
     again = run_in_order(lowered, [*names[:-1], "0", names[-1]])
     assert again.regions[-2].writes[0].name == "value:a#2"
