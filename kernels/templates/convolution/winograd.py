@@ -109,6 +109,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         self.windows = _merged([replace(one, low=0, high=self.made.size, outputs=0) for one in rows]
                                if self.any_row else [replace(one, outputs=0) for one in rows]), \
             _merged([replace(one, outputs=0) for one in columns])  # fmt: skip
+        self.inside = max(one.low for one in rows), min(one.high for one in rows)  # rows that all windows have
         self.tiles = tuple(_merged([replace(one, low=0, high=0) for one in kinds]) for kinds in (rows, columns))
         self.wide = -(-problem.output.size[2] // self.candidate.outputs)
         self.chunks = balanced(-(-problem.output.size[1] // self.candidate.outputs), candidate.chunk)
@@ -219,9 +220,9 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         if self.any_row:
             zeros = self.module.constant(f"{self.name}_zeros", "float", ["0.0"] * self.zeros)
             begin, end = _stored(self.problem, 1)
-            for row, at in rows.items():
+            for row in sorted(set(rows) - set(range(*self.inside))):
                 is_stored = f.compare("ult", f.add(f.parameter("top"), row), f.integer(end - begin))
-                rows[row] = f.select(is_stored, at, Value((zeros,), "ptr"))
+                rows[row] = f.select(is_stored, rows[row], Value((zeros,), "ptr"))
         # Down the columns first: of each only one column's vectors are alive at a time.
         columns: list[list[Value | None]] = []
         for column in range(size):
