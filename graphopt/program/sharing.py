@@ -21,7 +21,8 @@ from graphopt.program.regions.region import Lowered
 from graphopt.program.ticketed import needs_of, ticketed
 from kernels.kernel import Kernel
 from kernels.listing import Run, Ticketed
-from scheduler.chains import Chain, Runs, chained, least, simulated
+from scheduler.chain_bound import least
+from scheduler.chains import Chain, Runs, chained, simulated
 
 WORKERS = 4  # that a plan for any number is chosen for
 WORTH = 0.9  # of one worker's time may two take, or one does it alone

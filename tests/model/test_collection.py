@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,9 +33,9 @@ def test_the_collector_rests_inside_and_is_left_as_it_was(on: bool) -> None:
 def test_a_model_is_differentiated_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
-    def watched(*given: object, **named: object) -> object:
+    def watched(*given: Any, **named: Any) -> object:
         seen.append(gc.isenabled())
-        return differentiate(*given, **named)  # type: ignore[arg-type]
+        return differentiate(*given, **named)
 
     monkeypatch.setattr(sys.modules[make_step.__module__], "differentiate", watched)
     model = support.model("g (float[2, 3] x) => (float[2, 2] y) { y = MatMul(x, w) }", w=np.ones((3, 2), np.float32))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.chains import Chain, Runs, chained, least, simulated
+from scheduler.chain_bound import least
+from scheduler.chains import Chain, Runs, chained, simulated
 
 
 def runs(

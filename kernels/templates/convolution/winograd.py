@@ -12,7 +12,7 @@ stored around an image.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel
@@ -25,9 +25,10 @@ from kernels.templates.convolution.places import operands_at, output_at, variabl
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.toom_cook import Filtering, rounded
+from kernels.templates.convolution.toom_cook import rounded
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
+from kernels.templates.convolution.winograd_kinds import Kind, kinds_of, merged_kinds, stored_of
 from kernels.templates.convolution.winograd_narrow import TAPS, TapPacking, write_filters
 from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
@@ -48,49 +49,6 @@ def build(problem: Convolution, candidate: Winograd, target: Target, name: str =
 WINOGRAD = Template("winograd", Convolution, candidates, build, estimate)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Tiles in one direction that are alike: from `first`, `count` of them.
-
-    Of a window, the elements from `low` to before `high` are stored; of a tile, `outputs` exist.
-    """
-
-    first: int
-    count: int
-    low: int
-    high: int
-    outputs: int
-
-
-def _kinds(problem: Convolution, axis: int, made: Filtering) -> tuple[_Kind, ...]:
-    """Tiles that see the same part of the image and have as many outputs."""
-    size, pad = problem.output.size[axis], problem.pads[axis]
-    begin, end = _stored(problem, axis)
-    found: list[_Kind] = []
-    for tile in range(-(-size // made.outputs)):
-        start = tile * made.outputs - pad
-        low, high = min(max(0, begin - start), made.size), max(0, min(made.size, end - start))
-        found.append(_Kind(tile, 1, low, max(low, high), min(made.outputs, size - tile * made.outputs)))
-    return _merged(found)
-
-
-def _merged(kinds: Sequence[_Kind]) -> tuple[_Kind, ...]:
-    """Neighbours that are alike as one."""
-    found: list[_Kind] = []
-    for kind in kinds:
-        if found and replace(kind, first=found[-1].first, count=found[-1].count) == found[-1]:
-            found[-1] = replace(found[-1], count=found[-1].count + kind.count)
-        else:
-            found.append(kind)
-    return tuple(found)
-
-
-def _stored(problem: Convolution, axis: int) -> tuple[int, int]:
-    """Between which elements an image has any: with those around it that are stored."""
-    layout = problem.input
-    return -layout.before[axis], layout.size[axis] + layout.after[axis]
-
-
 class _WinogradBuilder(Builder[Convolution, Winograd]):
     def __init__(self, problem: Convolution, candidate: Winograd, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
@@ -102,15 +60,15 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             self.packing = TapPacking(problem, self.lanes, candidate.vectors)
         self.made = FILTERINGS[candidate.outputs]
         self.window_matrix, self.output_matrix = rounded(self.made.window), rounded(self.made.output)
-        rows, columns = (_kinds(problem, axis, self.made) for axis in (1, 2))
+        rows, columns = (kinds_of(problem, axis, self.made) for axis in (1, 2))
         # Where a row outside of the image can be read from zeros, windows of all rows of tiles have one function.
         self.zeros = (self.made.size - 1) * problem.input.column_stride + self.lanes
         self.any_row = len(rows) > 1 and 4 * self.zeros <= _PAGE
-        self.windows = _merged([replace(one, low=0, high=self.made.size, outputs=0) for one in rows]
+        self.windows = merged_kinds([replace(one, low=0, high=self.made.size, outputs=0) for one in rows]
                                if self.any_row else [replace(one, outputs=0) for one in rows]), \
-            _merged([replace(one, outputs=0) for one in columns])  # fmt: skip
+            merged_kinds([replace(one, outputs=0) for one in columns])  # fmt: skip
         self.inside = max(one.low for one in rows), min(one.high for one in rows)  # rows that all windows have
-        self.tiles = tuple(_merged([replace(one, low=0, high=0) for one in kinds]) for kinds in (rows, columns))
+        self.tiles = tuple(merged_kinds([replace(one, low=0, high=0) for one in kinds]) for kinds in (rows, columns))
         self.wide = -(-problem.output.size[2] // self.candidate.outputs)
         self.chunks = balanced(-(-problem.output.size[1] // self.candidate.outputs), candidate.chunk)
         self.channels = vector_groups(problem, self.lanes, candidate.vectors)
@@ -159,19 +117,19 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         one_of(f, self.chunks, piece, chunk)
 
     def _each_tile(
-        self, f: Function, rows: int, first: Value, kinds: Sequence[Sequence[_Kind]],
-        body: Callable[[_Kind, _Kind, Value, Value, Value], None],
+        self, f: Function, rows: int, first: Value, kinds: Sequence[Sequence[Kind]],
+        body: Callable[[Kind, Kind, Value, Value, Value], None],
     ) -> None:  # fmt: skip
         """body(row kind, column kind, row of tiles, column, number in the chunk) for every tile of a chunk."""
         for down in kinds[0]:
             last = f.minimum(f.add(first, rows), f.integer(down.first + down.count))
             begin = f.maximum(first, f.integer(down.first)) if down.first else first
 
-            def row(tile_row: Value, _: tuple[Value, ...], down: _Kind = down) -> None:
+            def row(tile_row: Value, _: tuple[Value, ...], down: Kind = down) -> None:
                 start = f.mul(f.sub(tile_row, first), self.wide)
                 for across in kinds[1]:
 
-                    def one(column: Value, _: tuple[Value, ...], across: _Kind = across) -> None:
+                    def one(column: Value, _: tuple[Value, ...], across: Kind = across) -> None:
                         body(down, across, tile_row, column, f.add(start, column))
 
                     f.loop(across.first, across.first + across.count, 1, one)
@@ -190,12 +148,12 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                 at = f.at(x, f.add(f.mul(block, layout.block_stride), f.mul(part, self.lanes)))
                 to = f.at(moved, f.mul(f.add(f.mul(block, self.in_block), part), self.lanes))
 
-                def tile(down: _Kind, across: _Kind, row: Value, column: Value, number: Value) -> None:
+                def tile(down: Kind, across: Kind, row: Value, column: Value, number: Value) -> None:
                     step = self.candidate.outputs
                     place = f.add(f.mul(row, step * layout.row_stride), f.mul(column, step * layout.column_stride))
                     function = self._window_function(down, across)
                     target = f.at(to, f.mul(number, self.depth_row))
-                    begin, _ = _stored(problem, 1)
+                    begin, _ = stored_of(problem, 1)
                     top = [f.sub(f.mul(row, step), problem.pads[1] + begin)] if self.any_row else []
                     f.call(function, f.at(at, f.add(place, corner)), target, *top)
 
@@ -205,7 +163,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
         f.loop(0, self.in_blocks, 1, vectors)
 
-    def _window_function(self, down: _Kind, across: _Kind) -> str:
+    def _window_function(self, down: Kind, across: Kind) -> str:
         """f(x, moved): transform the window whose first element would lie at `x`; only what is stored is read.
 
         f(x, moved, top) where rows differ: `top` rows from the first one that is stored lies that of the window.
@@ -219,7 +177,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         rows = {row: f.at(f.parameter("x"), row * layout.row_stride) for row in range(down.low, down.high)}
         if self.any_row:
             zeros = self.module.constant(f"{self.name}_zeros", "float", ["0.0"] * self.zeros)
-            begin, end = _stored(self.problem, 1)
+            begin, end = stored_of(self.problem, 1)
             for row in sorted(set(rows) - set(range(*self.inside))):
                 is_stored = f.compare("ult", f.add(f.parameter("top"), row), f.integer(end - begin))
                 rows[row] = f.select(is_stored, rows[row], Value((zeros,), "ptr"))
@@ -326,7 +284,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             def vector(number: Value, _: tuple[Value, ...]) -> None:
                 channel = f.mul(number, self.lanes)
 
-                def tile(down: _Kind, across: _Kind, row: Value, column: Value, place: Value) -> None:
+                def tile(down: Kind, across: Kind, row: Value, column: Value, place: Value) -> None:
                     at = variables_at(
                         f, problem, outer, channel, self.width, f.mul(row, self.candidate.outputs),
                         f.mul(column, self.candidate.outputs),
@@ -354,7 +312,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             return 0 if piece == 0 else self.out_vectors
         return start_of(f, self.channels, piece)
 
-    def _tile_function(self, down: _Kind, across: _Kind, valid: int) -> str:
+    def _tile_function(self, down: Kind, across: Kind, valid: int) -> str:
         """f(sums, y, operands of the epilogue...): transform back and store the outputs that exist."""
         name = f"{self.name}_tile_{down.outputs}x{across.outputs}_{valid}"
         if self.module.has(name):
