@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -35,9 +35,10 @@ from graphopt.program.regions.scope import Kernels
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
 from graphopt.program.weights import GROWTH, NOT_PACKED, Packed, Weights, bytes_of
-from kernels.emit.program import module_of
+from kernels.emit.common import CommonFunctions, kernel_modules
 from kernels.kernel import Kernel, Packing
 from kernels.llvm.load import ObjectCache
+from kernels.llvm.module import Module
 from kernels.size import Dim, Size
 from kernels.target import Target
 
@@ -128,8 +129,9 @@ def make(
     if better:
         packed = _packed(lowered, linked)
         lowered = lowered.with_kernels(better)
-        for kernel in better.values() if begun is not None else ():
-            _begin(cache, kernel, name, target, threads)
+        if begun is not None:
+            kernels = {region.kernel.name: region.kernel for region in lowered.regions}.values()
+            _begin(cache, kernel_modules(name, [one for kernel in kernels for one in _alike(kernel, threads)], target))
         linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram, packed)
     if (better or kept.streamed is not linked.streamed) and form != "onnxruntime":
         program = _loaded(linked, target, threads, family, cache)
@@ -183,14 +185,19 @@ def make_listing(
     """
     kernels: Kernels = {}
 
+    common = CommonFunctions(name, target)
+
+    def begin(kernel: Kernel) -> None:
+        if begun is not None:
+            _begin(begun, common.modules_of(name, _alike(kernel, threads)))
+
     @paused_collection()
     def regions(one: ir.Model, *, tight: bool) -> Lowered:
         ordered, changed = changed_in_place(one)
         known = kernels if tight else None
         found = lower(
-            ordered, target, exact=exact, precision=precision, tight=tight, caches=changed, kernels=known,
-            written=None if begun is None else lambda kernel: _begin(begun, kernel, name, target, threads),
-        )  # fmt: skip
+            ordered, target, exact=exact, precision=precision, tight=tight, caches=changed, kernels=known, written=begin
+        )
         return _chosen(found, tuning)
 
     model = _folded(model)
@@ -204,10 +211,15 @@ def make_listing(
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
 
 
-def _begin(cache: ObjectCache, kernel: Kernel, name: str, target: Target, threads: int) -> None:
-    """Have a kernel compiled as a program of so many threads will likely have it: with that of several workers."""
-    alike = [kernel] if kernel.shared is None or threads == 1 else [kernel, kernel.shared]
-    cache.begin(module_of(alike, name, target).text(), target)
+def _alike(kernel: Kernel, threads: int) -> list[Kernel]:
+    """A kernel as a program of so many threads will likely have it: with that of several workers."""
+    return [kernel] if kernel.shared is None or threads == 1 else [kernel, kernel.shared]
+
+
+def _begin(cache: ObjectCache, modules: Iterable[Module]) -> None:
+    """Have modules compiled meanwhile."""
+    for module in modules:
+        cache.begin(module.text(), module.target)
 
 
 def _chosen(lowered: Lowered, tuning: Tuning | None) -> Lowered:

@@ -27,7 +27,7 @@ from kernels.emit.options import (
     write_options,
 )
 from kernels.emit.options import READ as READ_OPTION
-from kernels.emit.places import write_places
+from kernels.emit.places import write_places, write_shared_places
 from kernels.emit.refusal import (
     BAD_ARGUMENT,
     BAD_PROCESSOR,
@@ -180,9 +180,9 @@ def _write_finish(module: Module, listing: Listing, layout: MemoryLayout) -> Non
         shared = f.load("ptr", within(f, record, at.SHARED + at.SHARED_AT))
 
         def several() -> None:
-            write_places(f, ticketed.runs, layout, "arena", None, arena, shared=True)
+            write_shared_places(f, listing.runs, ticketed.runs, layout, arena)
 
-        f.when(f.compare("ne", shared, _NULL), several, alone)
+        f.when(f.compare("eq", shared, _NULL), alone, several)
     f.store(f.integer(LIVE + 1), within(f, record, at.READY))
     f.finish()
 

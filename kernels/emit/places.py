@@ -30,31 +30,73 @@ def write_places(
     argument: int | None,
     start: Value,
     *,
-    shared: bool = False,
     among: Sequence[tuple[int, Place]] | None = None,
 ) -> None:
     """Store `start` plus its offset for every operand that lies in a space (of the argument of this number).
 
-    The function's first parameter is the record; `shared` runs are those of several workers. With `among` only these
-    operands are looked at.
+    The function's first parameter is the record. With `among` only these operands are looked at.
     """
-    record = Value((f"%{f.parameters[0].name}",), "ptr")
+    rows = _rows(runs, layout, space, argument, among)
+    if not rows:
+        return
+    kind, size = _word([word for row in rows for word in row])
+    words = [str(word) for row in rows for word in row]
+    table = Value((f.module.constant(_name(space, argument), kind, words, align=size),), "ptr")
+    _store(f, len(rows), start, (table, kind, 2 * size, 0), (table, kind, 2 * size, size))
+
+
+def write_shared_places(
+    f: Function, runs: Sequence[Run], shared: Sequence[Run], layout: MemoryLayout, start: Value
+) -> None:
+    """The same for the arena of several workers, whose runs have the same operands in it; one worker's stand already.
+
+    Their table holds offsets alone: the addresses lie where one worker's do.
+    """
+    rows, others = (_rows(some, layout, "arena", None) for some in (runs, shared))
+    assert [entry for entry, _ in rows] == [entry for entry, _ in others], "the same operands lie in the arena"
+    if not rows:
+        return
+    kind, size = _word([word for row in rows for word in row])
+    entries = Value((f"@{_name('arena', None)}",), "ptr"), kind, 2 * size, 0
+    kind, size = _word([offset for _, offset in others])
+    words = [str(offset) for _, offset in others]
+    table = Value((f.module.constant(_name("shared.arena", None), kind, words, align=size),), "ptr")
+    _store(f, len(rows), start, entries, (table, kind, size, 0))
+
+
+def _rows(
+    runs: Sequence[Run], layout: MemoryLayout, space: str, argument: int | None,
+    among: Sequence[tuple[int, Place]] | None = None,
+) -> list[tuple[int, int]]:  # fmt: skip
+    """For each operand in a space where its address stands in the record, and how far from the space's start it is."""
     everything = enumerate(itertools.chain.from_iterable(run.operands for run in runs))
-    rows = [
+    return [
         (layout.tables + 8 * number, place.origin)
         for number, place in (everything if among is None else among)
         if place.space == space and argument in (None, place.argument)
     ]
-    if not rows:
-        return
-    name = f"places.{'shared.' if shared else ''}{space}{'' if argument is None else argument}"
-    words = [word for row in rows for word in row]
-    kind, size = ("i32", 4) if min(words) >= 0 and max(words) < 1 << 32 else ("i64", 8)
-    table = Value((f.module.constant(name, kind, [str(word) for word in words], align=size),), "ptr")
+
+
+def _name(space: str, argument: int | None) -> str:
+    return f"places.{space}{'' if argument is None else argument}"
+
+
+def _word(words: Sequence[int]) -> tuple[str, int]:
+    """The type of a table's words, and its bytes."""
+    return ("i32", 4) if min(words) >= 0 and max(words) < 1 << 32 else ("i64", 8)
+
+
+_Column = tuple[Value, str, int, int]  # a table, the type of its words, bytes of a row, and where in a row it lies
+
+
+def _store(f: Function, count: int, start: Value, *columns: _Column) -> None:
+    record = Value((f"%{f.parameters[0].name}",), "ptr")
 
     def one(number: Value, _: tuple[Value, ...]) -> None:
-        row = f.at(table, f.mul(number, 2 * size), "i8")
-        entry, offset = (f.convert("zext", "i64", f.load(kind, f.at(row, place, "i8"))) for place in (0, size))
+        entry, offset = (
+            f.convert("zext", "i64", f.load(kind, f.at(f.at(table, f.mul(number, stride), "i8"), place, "i8")))
+            for table, kind, stride, place in columns
+        )
         f.store(f.at(start, offset, "i8"), f.at(record, entry, "i8"))
 
-    f.loop(0, len(rows), 1, one)
+    f.loop(0, count, 1, one)

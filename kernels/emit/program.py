@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.emit.checksum import STRIPE, checksum, write_checksum
+from kernels.emit.common import CommonFunctions, kernel_modules
 from kernels.emit.creation import write_creation
 from kernels.emit.description import Description, describe, with_points
 from kernels.emit.fetches import transforms_of
@@ -30,7 +31,6 @@ from kernels.emit.running import write_running
 from kernels.emit.several import Level, Sizes, write_several
 from kernels.emit.units import write_units
 from kernels.emit.version import Origin, write_version
-from kernels.kernel import Kernel, symbol
 from kernels.listing import InvalidListing, Listing
 from kernels.llvm.function import Function
 from kernels.llvm.load import ObjectCache
@@ -150,9 +150,10 @@ def emit_several(
         )
         levels.append(Level(asked, own))
         layouts = [layout_of(one, choice.target, own, choice.making) for one in own]
+        common = CommonFunctions(f"{name}__{number}", choice.target)
         for one, layout in zip(own, layouts, strict=True):
             interface = _interface(one, choice.target, layout, asked, total)
-            modules += [interface, *_code(one, choice.target, choice.making)]
+            modules += [interface, *_code(one, choice.target, choice.making, common)]
         described = [
             describe(replace(one, name=name), choice.target, layout, asked, total)
             for one, layout in zip(own, layouts, strict=True)
@@ -183,7 +184,9 @@ def _interface(
     return module
 
 
-def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, ...]:
+def _code(
+    listing: Listing, target: Target, making: Making, common: CommonFunctions | None = None
+) -> tuple[Module, ...]:
     """The kernels, whose code is the same whatever the program is made for, and what makes and checks its weights."""
     beside = Module(target)
     if making.steps:
@@ -192,27 +195,7 @@ def _code(listing: Listing, target: Target, making: Making) -> tuple[Module, ...
     write_checksum(beside, f"{listing.name}_checksum")
     for number, matrix in enumerate(transforms_of(listing.ticketed)):
         write_transform(beside, listing.symbol(f"transform{number}"), matrix)
-    return *kernels_of(listing, target), beside
-
-
-def kernels_of(listing: Listing, target: Target) -> tuple[Module, ...]:
-    """The kernels of a listing, each in a module of its own, together with those that it shares functions with."""
-    groups: dict[int, list[Kernel]] = {}
-    owners: dict[str, int] = {}  # of what kernels define
-    for number, kernel in enumerate(listing.kernels):
-        others = {owners[one] for one in kernel.module.defined if one in owners}
-        groups[number] = [*(one for other in sorted(others) for one in groups.pop(other)), kernel]
-        owners |= {one: number for member in groups[number] for one in member.module.defined}
-    return tuple(module_of(one, listing.name, target) for one in groups.values())
-
-
-def module_of(kernels: Sequence[Kernel], name: str, target: Target) -> Module:
-    """Some kernels of the listing `name` in a module."""
-    module = Module(target)
-    for kernel in kernels:
-        module.include(kernel.module)
-        module.rename(kernel.name, symbol(name, kernel.name))
-    return module
+    return *kernel_modules(listing.name, listing.kernels, target, common), beside
 
 
 def compiled(modules: Sequence[Module], cache: ObjectCache | None = None) -> list[bytes]:

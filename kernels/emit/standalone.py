@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kernels.emit.program import compiled, kernels_of
+from kernels.emit.common import kernel_modules
+from kernels.emit.program import compiled
 from kernels.errors import KernelsError
 from kernels.listing import Listing, Place
 from kernels.llvm import control_word
@@ -61,7 +62,7 @@ def standalone(listing: Listing, target: Target) -> Standalone:
     write_memory(module, laid)
     _write_start(module, listing, laid)
     return Standalone(
-        (module, *kernels_of(listing, target), moving(target)), 0, laid.inputs, laid.arena,
+        (module, *kernel_modules(listing.name, listing.kernels, target), moving(target)), 0, laid.inputs, laid.arena,
         tuple(start - laid.made for start in laid.outputs), laid.total - laid.made,
     )  # fmt: skip
 

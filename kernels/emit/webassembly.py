@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.emit.program import compiled, kernels_of
+from kernels.emit.common import kernel_modules
+from kernels.emit.program import compiled
 from kernels.emit.standalone import Laid, NotStandalone, lay_out, moving, write_memory, write_runs
 from kernels.listing import Listing
 from kernels.llvm.function import Function, Value
@@ -47,4 +48,4 @@ def webassembly(listing: Listing, target: Target) -> WebAssembly:
     f = Function(module, "run", (), exported=True)
     write_runs(f, listing, laid)
     f.finish()
-    return WebAssembly((module, *kernels_of(listing, target), moving(target)), laid, target)
+    return WebAssembly((module, *kernel_modules(listing.name, listing.kernels, target), moving(target)), laid, target)

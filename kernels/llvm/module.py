@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernels.target import Target
 
@@ -17,7 +17,7 @@ _FOOT = (
     '!1 = !{!"llvm.loop.unroll.disable"}',
 )
 OPTIMIZED = "; what follows is for LLVM's optimizer"
-_NAME = re.compile(r"@([\w.]+)")
+NAME = re.compile(r"@([\w.]+)")
 
 
 class Module:
@@ -40,6 +40,11 @@ class Module:
         """Declare an intrinsic or an outside function."""
         if name not in self._declarations:
             self._declarations[name] = f"declare {result} @{name}({', '.join(parameters)})"
+
+    def declare_like(self, name: str, text: str) -> None:
+        """Declare a function that another module defines by this text."""
+        head = text.partition(" {\n")[0]
+        self._declarations[name] = f"declare {head.removeprefix('define ')}"
 
     def constant(self, name: str, kind: str, values: Sequence[str], align: int = 64) -> str:
         """An array of constants; returns its name as an operand."""
@@ -80,6 +85,35 @@ class Module:
         return all(mine.get(name, text) == text for mine, theirs in pairs for name, text in theirs.items())
 
     @property
+    def is_divided(self) -> bool:
+        """Whether a part of it is for LLVM's optimizer."""
+        return bool(self._plain)
+
+    @property
+    def functions(self) -> Mapping[str, str]:
+        """The text of each function."""
+        return self._functions
+
+    @property
+    def globals(self) -> Mapping[str, str]:
+        """The text of each constant or variable."""
+        return self._globals
+
+    def serve(self, other: Module) -> None:
+        """Take over what another module declares, and those of its globals that functions here name."""
+        self._declarations |= other._declarations
+        pending = [name for text in self._functions.values() for name in NAME.findall(text)]
+        used = set[str]()
+        while pending:
+            name = pending.pop()
+            if name in other._globals and name not in used:
+                used.add(name)
+                pending += NAME.findall(other._globals[name])
+        self._globals |= {name: text for name, text in other._globals.items() if name in used}
+        self.sized |= other.sized
+        self.uses_units |= other.uses_units
+
+    @property
     def defined(self) -> tuple[str, ...]:
         """The names of its functions and globals."""
         return (*self._functions, *self._globals)
@@ -112,7 +146,7 @@ class Module:
             name = pending.pop()
             if name in self._functions and name not in found:
                 found.add(name)
-                pending += _NAME.findall(self._functions[name]) if self._plain else ()
+                pending += NAME.findall(self._functions[name]) if self._plain else ()
         return {name: None for name in self._functions if name in found}
 
     def _part(self, names: Iterable[str]) -> str:
@@ -120,8 +154,8 @@ class Module:
         functions = [self._functions[name] for name in names]
         declarations, held = self._declarations, self._globals
         if self._plain:
-            used = {name for text in functions for name in _NAME.findall(text)}
-            used |= {name for text in map(held.get, list(used)) if text for name in _NAME.findall(text)}
+            used = {name for text in functions for name in NAME.findall(text)}
+            used |= {name for text in map(held.get, list(used)) if text for name in NAME.findall(text)}
             declarations = {name: text for name, text in declarations.items() if name in used}
             held = {name: text for name, text in held.items() if name in used}
         declared = [text for name, text in declarations.items() if name not in names]

@@ -1,8 +1,9 @@
 """The statement of a bundle: what its manifest says that the runs mean, and what the library's tables make them do.
 
 `places.<space>` holds pairs of numbers: where in the model's record the address of an operand is stored, and how many
-bytes it lies from the start of its space. Workers go through `shared.rows` and `shared.waits`, and call what
-`alone.kernels` points to. The addresses of the operands lie in the record run by run.
+bytes it lies from the start of its space; `places.shared.arena` the second of them alone, for the arena of several
+workers, operand by operand as `places.arena` has them. Workers go through `shared.rows` and `shared.waits`, and call
+what `alone.kernels` points to. The addresses of the operands lie in the record run by run.
 """
 
 from __future__ import annotations
@@ -110,13 +111,12 @@ def _places(library: SharedLibrary, spaces: Mapping[Room, int], *, shared: bool)
     """Where all operands lie, by the tables of one worker or of several, and where their addresses begin."""
     rows: dict[int, tuple[Room, int]] = {}
     for room, count in spaces.items():
-        argument = room.number if room.kind in ("input", "output") else ""
-        name = f"places.{'shared.' if shared and room.kind == 'arena' else ''}{room.kind}{argument}"
-        content = library.read(name)
-        if len(content) not in (8 * count, 16 * count):
-            raise Refused(f"table '{name}' has {len(content):,} bytes; {count:,} operands lie in {room}.")
-        words = np.frombuffer(content, "<u4" if len(content) == 8 * count else "<u8").tolist()
-        for entry, offset in zip(words[::2], words[1::2], strict=True):
+        name = f"places.{room.kind}{room.number if room.kind in ('input', 'output') else ''}"
+        words = _numbers(library, name, 2 * count, room)
+        offsets = words[1::2]
+        if shared and room.kind == "arena":
+            offsets = _numbers(library, "places.shared.arena", count, room)
+        for entry, offset in zip(words[::2], offsets, strict=True):
             if entry in rows:
                 raise Refused(f"two operands have their address at byte {entry:,} of the record: table '{name}'.")
             rows[entry] = (room, offset)
@@ -127,6 +127,15 @@ def _places(library: SharedLibrary, spaces: Mapping[Room, int], *, shared: bool)
                 f"no table gives the address of operand {number}, at byte {base + 8 * number:,} of the record."
             )
     return {(entry - base) // 8: place for entry, place in rows.items()}, base
+
+
+def _numbers(library: SharedLibrary, name: str, count: int, room: Room) -> list[int]:
+    """A table's words, of 32 or 64 bits."""
+    content = library.read(name)
+    if len(content) not in (4 * count, 8 * count):
+        raise Refused(f"table '{name}' has {len(content):,} bytes; {count:,} numbers say what lies in {room}.")
+    found: list[int] = np.frombuffer(content, "<u4" if len(content) == 4 * count else "<u8").tolist()
+    return found
 
 
 def _several(manifest: Manifest, library: SharedLibrary, places: Places, base: int, arena: int) -> Several:

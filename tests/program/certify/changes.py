@@ -137,9 +137,15 @@ def _table(random: random.Random, content: bytes, *names: str) -> str:
     return random.choice([name for name in names if name in there])
 
 
+def _offsets(content: bytes, name: str) -> range:
+    """Which words of a table of places are offsets: all of several workers', else every second one."""
+    words = words_of(content, name)
+    return range(len(words)) if name == "places.shared.arena" else range(1, len(words), 2)
+
+
 def other_entry(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """An address is stored where another operand has its own, or between two of them."""
-    name = _table(random, bytes(content), "places.arena", "places.weights", "places.shared.arena", "places.input0")
+    name = _table(random, bytes(content), "places.arena", "places.weights", "places.input0")
     number = 2 * random.randrange(len(words_of(content, name)) // 2)
     put(content, name, number, words_of(content, name)[number] + random.choice([-8, -4, 4, 8, 16]))
     return manifest
@@ -148,7 +154,7 @@ def other_entry(random: random.Random, manifest: Manifest, content: bytearray) -
 def other_offset(random: random.Random, manifest: Manifest, content: bytearray) -> Manifest:
     """An operand lies elsewhere."""
     name = _table(random, bytes(content), "places.arena", "places.shared.arena", "places.weights", "places.output0")
-    number = 2 * random.randrange(len(words_of(content, name)) // 2) + 1
+    number = random.choice(_offsets(content, name))
     before = words_of(content, name)[number]
     put(content, name, number, random.choice([one for one in (before - 64, before + 4, before + 64) if one >= 0]))
     return manifest
@@ -159,7 +165,7 @@ def offsets_exchanged(random: random.Random, manifest: Manifest, content: bytear
     while True:
         name = _table(random, bytes(content), "places.arena", "places.shared.arena", "places.weights")
         words = words_of(content, name)
-        one, other = (2 * random.randrange(len(words) // 2) + 1 for _ in range(2))
+        one, other = (random.choice(_offsets(content, name)) for _ in range(2))
         if words[one] != words[other]:
             put(content, name, one, words[other])
             put(content, name, other, words[one])

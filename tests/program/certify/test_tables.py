@@ -133,7 +133,7 @@ def first_kernel(manifest: Manifest, **changes: object) -> Manifest:
             lambda one: with_uses(
                 one, (one.uses[0], Uses(1, (Use("input", 0, 0), *one.uses[1].operands[1:])))
             ),
-            "table 'places.input0' has 8 bytes; 2 operands lie in input 0.",
+            "table 'places.input0' has 8 bytes; 4 numbers say what lies in input 0.",
         ),
     ],
 )  # fmt: skip
@@ -172,7 +172,7 @@ def test_rows_that_do_not_fit_are_refused(bundle: Path, row: int, word: int, cha
     [
         ("shared.rows", "table 'shared.rows' has 60 bytes; the manifest's runs need 64."),
         ("shared.waits", "the rows' waits do not follow one another in table 'shared.waits'."),
-        ("places.arena", "table 'places.arena' has 12 bytes; 2 operands lie in the arena."),
+        ("places.arena", "table 'places.arena' has 12 bytes; 4 numbers say what lies in the arena."),
     ],
 )
 def test_a_table_that_lacks_a_word_is_refused(bundle: Path, name: str, sentence: str) -> None:
