@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from memplan.compiling import compiled
+from memplan.compiling import compiled, plainly
 from memplan.ordering.arrays import Ints
 from memplan.ordering.part import Part, Words
 
 FOUND, EXHAUSTED, FULL, PAUSED = 0, 1, 2, 3
 LONGEST_CHAIN = 24
+PLAIN_LOOKS = 25_000  # the first of a search, which take less time than numba takes to be imported
 NEVER = 2**62
 
 
@@ -53,7 +54,8 @@ class Search:
             np.zeros(states, np.int64),  # heap: those states
         )
         self._numbers = np.array([level, 0, 0, 0, below, 1 if rising else 0, -1, 0], np.int64)
-        _start(part.live, self._tables, self._store, self._numbers)
+        with plainly(), np.errstate(over="ignore"):
+            _start(part.live, self._tables, self._store, self._numbers)
 
     @property
     def level(self) -> int:
@@ -72,11 +74,18 @@ class Search:
 
     def run(self, looks: int) -> int:
         """Take about so many looks: FOUND, EXHAUSTED (there is no such order), FULL (no room), or PAUSED."""
-        return int(_run(self.looks + looks, self._tables, self._store, self._numbers))
+        last = self.looks + looks
+        if self.looks < PLAIN_LOOKS:
+            with plainly(), np.errstate(over="ignore"):  # hashes
+                outcome = int(_run(min(last, PLAIN_LOOKS), self._tables, self._store, self._numbers))
+            if outcome != PAUSED or last <= PLAIN_LOOKS:
+                return outcome
+        return int(_run(last, self._tables, self._store, self._numbers))
 
     def order(self) -> Ints:
         """The order that was found, as positions in the graph."""
-        order: Ints = self.part.operators[_order(self._numbers[6], self.part.live, self._tables, self._store)]
+        with plainly():
+            order: Ints = self.part.operators[_order(self._numbers[6], self.part.live, self._tables, self._store)]
         return order
 
 

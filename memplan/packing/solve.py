@@ -48,7 +48,7 @@ _NODES_PER_LOOK = 5000  # at what is left
 _PERTURBED = 4  # orders between two climbs, of problems that are too large for the exact search
 _LONGEST = 6  # times that a budget is doubled
 MOST_TURNS = 1000
-PLAIN_ROWS = 400  # the first packing of so few is made before numba has been loaded
+PLAIN_ROWS = 400  # so few are packed by all orders before numba has been loaded
 
 
 @dataclass(slots=True)
@@ -104,16 +104,16 @@ def _solve(problem: MemoryProblem, reduced: Reduced, work: Work, start: Packing 
     enough = reduced.bound if problem.capacity is None else problem.capacity // reduced.unit
     with plainly() if reduced.rows <= PLAIN_ROWS else nullcontext():
         best = _first(reduced, start)
-    state = _State(reduced, best, reduced.bound - 1, enough, problem.capacity is not None, work)
-    small = reduced.rows <= MOST_SEARCHED
-    orders = _counted(greedy(reduced), state)
-    if small:
-        _offered(state, orders)
-    if state.best.height > enough:
-        for placed in _counted(greedy(reduced, PLAIN), state):  # whatever the work
-            state.offer(placed)
-            if state.best.height <= enough:
-                break
+        state = _State(reduced, best, reduced.bound - 1, enough, problem.capacity is not None, work)
+        small = reduced.rows <= MOST_SEARCHED
+        orders = _counted(greedy(reduced), state)
+        if small:
+            _offered(state, orders)
+        if state.best.height > enough:
+            for placed in _counted(greedy(reduced, PLAIN), state):  # whatever the work
+                state.offer(placed)
+                if state.best.height <= enough:
+                    break
     outward = None if state.best.height <= enough or (reduced.pinned >= 0).any() else Outward(reduced)
     if outward is not None:
         _offered(state, outward.runs(_RUNS // 3, work))

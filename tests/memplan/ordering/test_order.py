@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import networkx
 import pytest
@@ -173,3 +175,23 @@ def test_every_swap_that_breaks_an_order_is_caught() -> None:
                 verify_sequence(graph, swapped)
             caught += 1
     assert caught == broken > 0
+
+
+def test_small_graphs_are_ordered_before_numba_is_loaded_and_come_out_alike() -> None:
+    """In a process of its own: here numba may be there already."""
+    said = subprocess.run([sys.executable, "-W", "error", "-c", _ALIKE], capture_output=True, text=True, check=False)
+    assert said.returncode == 0 and "searched" in said.stdout, said.stderr
+
+
+_ALIKE = """
+import sys
+from memplan.ordering import order, search
+from tests.memplan.ordering.test_order import random_graph
+graphs = [random_graph(seed, 12) for seed in range(20)]
+plain = [order(graph, work=10**9) for graph in graphs]
+assert "numba" not in sys.modules
+search.PLAIN_LOOKS = 0
+assert [order(graph, work=10**9) for graph in graphs] == plain
+assert "numba" in sys.modules
+print("searched")
+"""
