@@ -192,6 +192,7 @@ class _DotsBuilder(RowBuilder):
             def word(group: Value, carried: tuple[Value, ...]) -> list[Value]:
                 sums = [list(one.split()) for one in carried]
                 here = f.at(source, f.mul(group, WORD * width), "i8")
+                self._ask(f, here, WORD * width)
                 packed = [f.load(words, f.at(here, place * WORD * lanes, "i8"), align=1) for place in range(vectors)]
                 for code in range(product.each):
                     parts = []

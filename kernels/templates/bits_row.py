@@ -23,10 +23,11 @@ from kernels.templates.gemm_choice import GemmCandidate, lanes_of
 from kernels.templates.gemm_choice import candidates as of_floats
 from kernels.templates.grid import Group, balanced, pieces
 from kernels.templates.template import Template
-from kernels.templates.tile import ProductTile, write_tile
+from kernels.templates.tile import LINE, ProductTile, write_tile
 
 BLOCKS = 32  # of work at the least, where there are so many panels: each copies the row
 TOGETHER = 8  # bytes of codes of a lane that a turn of the loop multiplies
+AHEAD = 2048  # bytes at the most that codes are asked for ahead: half a page, for what lies on the next one comes late
 
 
 def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...]:
@@ -140,6 +141,7 @@ class RowBuilder(BitsBuilder):
             def some(first: Value, carried: tuple[Value, ...], count: int) -> list[Value]:
                 sums = list(carried[0].split())
                 here, a = f.at(source, f.mul(first, width), "i8"), f.at(row, f.mul(first, product.each))
+                self._ask(f, here, count * width)
                 for byte in range(count):
                     elements = [
                         f.splat(f.load("float", f.at(a, byte * product.each + code)), lanes)
@@ -169,6 +171,13 @@ class RowBuilder(BitsBuilder):
 
         self._summed(f, vectors, block)
         return name
+
+    def _ask(self, f: Function, codes: Value, size: int) -> None:
+        """Ask for what lies as far behind these bytes of codes as memory has under way, unless a near cache has it."""
+        if self.target.constant_level not in ("l1", "l2"):
+            ahead = min(self.target.core.under_way, AHEAD) // LINE * LINE
+            for byte in range(0, size, LINE):
+                f.prefetch(f.at(codes, ahead + byte, "i8"), locality=2)
 
     def _summed(self, f: Function, vectors: int, block: Body) -> None:
         """End a function of a panel: sums that begin with nothing, and go through all blocks of the depth."""
