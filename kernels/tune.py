@@ -13,7 +13,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from kernels.templates.template import Template
 SCHEMA = "graphopt.tuning/2"
 CLEARLY = 0.97  # of the time of the likely best candidate must another one take to be chosen
 SURE, LOST = 2, 1.25  # turns, and times the best of them, after which one has lost
+SEVERAL = 4  # runs of a kernel, whose first turn tells as much as several of a single run
 Clock = Callable[[], float]  # seconds
 _Prepared = Callable[[], None]  # a run whose addresses are fixed
 
@@ -137,39 +138,47 @@ class Trial:
     ) -> dict[str, list[float]]:  # fmt: skip
         """Nanoseconds of all runs of each kernel, first its own and then those of its rivals, each the least of turns.
 
-        There are `rounds` of turns, or fewer where the clock has come to `until`, but one at least. After SURE of them
-        those of a run that are LOST times as slow as its best take no more turns; with `ahead` all rivals that need
-        more than this share of its own kernel's time.
+        There are `rounds` of turns, or fewer where the clock has come to `until`, but one at least. In a turn each run
+        has every way once; the runs of one kernel have different ones in a pass. After SURE turns those that are LOST
+        times as slow as the best of their kernel take no more; with `ahead` all rivals that need more than this share
+        of its own kernel's time, and where a kernel has SEVERAL runs after one turn, the others after a second.
         """
         ways = {
             number: [self._own[number], *(self._in_place(rival, run) for rival in rivals[run.kernel])]
             for number, run in enumerate(self.runs)
             if rivals.get(run.kernel)
         }
+        of_kernel: dict[str, list[int]] = {}
+        for number in ways:
+            of_kernel.setdefault(self.runs[number].kernel, []).append(number)
+        rank = {number: place for numbers in of_kernel.values() for place, number in enumerate(numbers)}
         least = {number: [float("inf")] * len(one) for number, one in ways.items()}
-        racing, passes = {number: list(range(len(one))) for number, one in ways.items()}, 0
+        racing, passes = {name: list(range(len(ways[numbers[0]]))) for name, numbers in of_kernel.items()}, 0
         for turn in range(rounds):
             for _ in range(max(map(len, racing.values()), default=0)):
                 if turn and until is not None and self.clock() > until:
                     racing.clear()
                     break
-                self._pass({number: some[passes % len(some)] for number, some in racing.items()}, ways, least)
+                chosen = {
+                    number: some[(passes + rank[number]) % len(some)]
+                    for name, some in racing.items()
+                    for number in of_kernel[name]
+                }
+                self._pass(chosen, ways, least)
                 passes += 1
-            if turn + 1 == SURE:
-                most = {
-                    number: LOST * min(times) if ahead is None else ahead * times[0] for number, times in least.items()
-                }
-                near = {
-                    number: [one for one in some if least[number][one] <= most[number] or (ahead and not one)]
-                    for number, some in racing.items()
-                }
-                racing = {number: some for number, some in near.items() if len(some) > 1}
-        found: dict[str, list[float]] = {}
-        for number, times in least.items():
-            name = self.runs[number].kernel
-            before = found.get(name, [0.0] * len(times))
-            found[name] = [one + 1e9 * more for one, more in zip(before, times, strict=True)]
-        return found
+            for name, some in racing.items():
+                several = ahead is not None and len(of_kernel[name]) >= SEVERAL
+                if turn + 1 == (1 if several else SURE):
+                    times = _summed(least[number] for number in of_kernel[name])
+                    most = LOST * min(times) if ahead is None else ahead * times[0]
+                    racing[name] = [one for one in some if times[one] <= most or (ahead and not one)]
+                elif several:
+                    racing[name] = []
+            racing = {name: some for name, some in racing.items() if len(some) > 1}
+        return {
+            name: [1e9 * seconds for seconds in _summed(least[number] for number in numbers)]
+            for name, numbers in of_kernel.items()
+        }
 
     def times(self, rounds: int) -> dict[str, float]:
         """Nanoseconds of all runs of each kernel of the program, each the least of so many."""
@@ -241,3 +250,8 @@ class Trial:
         room = placed(np.resize(source[place.offset : place.offset + given], size))
         self._kept.append(room)
         return int(room.ctypes.data)
+
+
+def _summed(times: Iterable[Sequence[float]]) -> list[float]:
+    """The seconds of each way, over all runs of a kernel."""
+    return [sum(one) for one in zip(*times, strict=True)]

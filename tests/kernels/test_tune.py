@@ -13,7 +13,7 @@ from kernels.run import Executable, aligned, placed
 from kernels.target import host, x86_64_v3
 from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
 from kernels.templates.gemm import GEMM, Gemm
-from kernels.tune import Choice, Database, Rival, Trial, key
+from kernels.tune import SEVERAL, Choice, Database, Rival, Trial, key
 from tests.kernels.clocks import Ticks
 
 PROBLEM = Gemm(20, 40, 30)
@@ -45,11 +45,11 @@ def _f32():
 
 def test_rivals_take_turns_and_the_least_reading_of_each_counts() -> None:
     own, *others = _candidates()
-    # A pass reads the clock before and after each of the two runs; three ways, two rounds.
+    # A pass reads the clock before and after each of the two runs, which have different ways; three ways, two rounds.
     clock = Ticks([5, 1, 7, 2, 3, 3, 4, 9, 9, 9, 1, 9])
     stage, _, _ = _stage(own, 2, clock)
     found = stage.contest({"product": [Rival(one) for one in others]}, rounds=2)
-    assert found == {"product": [1e9 * (4 + 1), 1e9 * (7 + 2), 1e9 * (1 + 3)]}
+    assert found == {"product": [1e9 * (4 + 3), 1e9 * (7 + 1), 1e9 * (1 + 2)]}
     assert stage.count("product") == 2
 
 
@@ -75,6 +75,13 @@ def test_rivals_that_are_not_ahead_soon_take_no_more_turns() -> None:
     stage, _, _ = _stage(own, 1, Ticks([10, 10, 10, 10]))
     found = stage.contest({"product": [Rival(others[0])]}, rounds=4, ahead=0.99)
     assert found == {"product": [1e10, 1e10]}, "the end of it"
+
+
+def test_one_turn_of_many_runs_tells_enough() -> None:
+    own, other = _candidates()[:2]
+    stage, _, _ = _stage(own, SEVERAL, Ticks([10, 9.95] * SEVERAL))
+    found = stage.contest({"product": [Rival(other)]}, rounds=4, ahead=0.99)
+    assert found == {"product": [1e9 * (2 * 10 + 2 * 9.95)] * 2}, "in each pass every second run has the rival"
 
 
 def test_turns_end_with_the_time_but_each_has_one() -> None:
