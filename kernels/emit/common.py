@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernels.kernel import Kernel, symbol
 from kernels.llvm.module import NAME, Module
@@ -49,10 +49,10 @@ class CommonFunctions:
             together.rename(kernel.name, symbol(listing, kernel.name))
         if together.is_divided:  # LLVM's optimizer may do with its part what it likes
             return together
-        found, symbols = Module(self.target), self._symbols(together, [kernel.name for kernel in kernels])
-        for name, text in together.functions.items():
-            there = symbols.get(name, name)
-            text = NAME.sub(lambda match: f"@{symbols.get(match[1], match[1])}", text)
+        found, contents = Module(self.target), _Contents(together)
+        symbols = self._symbols(contents, [kernel.name for kernel in kernels])
+        for name in together.functions:
+            there, text = symbols.get(name, name), contents.renamed(name, symbols)
             if there in self._written:
                 found.declare_like(there, text.replace(_INTERNAL, _HIDDEN, 1))
             elif there == name:
@@ -63,10 +63,10 @@ class CommonFunctions:
         found.serve(together)
         return found
 
-    def _symbols(self, module: Module, kernels: Sequence[str]) -> dict[str, str]:
+    def _symbols(self, contents: _Contents, kernels: Sequence[str]) -> dict[str, str]:
         """What each function is called that others may have as well, by its name in the module."""
-        contents, found = _Contents(module), {}
-        for name, text in module.functions.items():
+        found = {}
+        for name, text in contents.module.functions.items():
             content = contents.of(name) if text.startswith(_INTERNAL) else None
             if content is not None:
                 own = max((one for one in kernels if name.startswith(f"{one}_")), key=len, default="")
@@ -81,6 +81,7 @@ class _Contents:
     def __init__(self, module: Module) -> None:
         self.module = module
         self._known: dict[str, str | None] = {}
+        self._names: dict[str, frozenset[str]] = {}
 
     def of(self, name: str) -> str | None:
         """A hash of a text and all that it names; None where something of it may change, or it calls itself."""
@@ -89,17 +90,32 @@ class _Contents:
             self._known[name] = self._hash(name)
         return self._known[name]
 
+    def renamed(self, name: str, names: Mapping[str, str]) -> str:
+        """A text with other names for itself and what it names, as far as there are others."""
+        text, own = self._text(name), names.get(name, name)
+        if any(names.get(one, one) != one for one in self._named(name)):
+            return NAME.sub(lambda match: f"@{names.get(match[1], match[1])}", text)
+        return text if own == name else text.replace(f"@{name}", f"@{own}", 1)
+
     def _hash(self, name: str) -> str | None:
-        text = self.module.functions.get(name) or self.module.globals.get(name)
-        if text is None:  # an intrinsic, or a function of the C library
+        text = self._text(name)
+        if not text:  # an intrinsic, or a function of the C library
             return name
         if name in self.module.globals and _CONSTANT not in text:
             return None
-        named = {one: self.of(one) for one in set(NAME.findall(text)) if one != name}
-        if None in named.values():
+        hashes = {one: known for one in self._named(name) if (known := self.of(one)) is not None}
+        if len(hashes) < len(self._named(name)):
             return None
-        plain = NAME.sub(lambda match: f"@{named.get(match[1], '')}", text)
-        return hashlib.sha256(plain.encode()).hexdigest()
+        return hashlib.sha256(self.renamed(name, {**hashes, name: ""}).encode()).hexdigest()
+
+    def _text(self, name: str) -> str:
+        return self.module.functions.get(name) or self.module.globals.get(name) or ""
+
+    def _named(self, name: str) -> frozenset[str]:
+        """What a text names besides itself."""
+        if name not in self._names:
+            self._names[name] = frozenset(NAME.findall(self._text(name))) - {name}
+        return self._names[name]
 
 
 def kernel_modules(

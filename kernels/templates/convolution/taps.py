@@ -26,12 +26,19 @@ def needed(problem: Convolution, axis: int, start: int, size: int) -> tuple[int,
 
 def share(problem: Convolution, axis: int, groups: Iterable[Group]) -> float:
     """Which part of an axis' taps the tiles need, by outputs."""
+    stride, pad, taps = problem.strides[axis], problem.pads[axis], problem.kernel[axis]
+    behind = (problem.input.size[axis] + pad - problem.reach[axis]) // stride  # the last that needs the last tap
     taken = whole = 0
     for group in groups:
-        for piece in range(group.count):
-            first, end = needed(problem, axis, group.start + piece * group.size, group.size)
-            taken += (end - first) * group.size
-            whole += problem.kernel[axis] * group.size
+        size = group.size
+        first = -(-pad // stride) - size + 1  # where a piece begins that needs the first tap, at the least
+        low = min(group.count, max(0, -(-(first - group.start) // size)))
+        high = max(low, min(group.count, (behind - group.start) // size + 1))
+        for piece in (*range(low), *range(high, group.count)):
+            begin, end = needed(problem, axis, group.start + piece * size, size)
+            taken += (end - begin) * size
+        taken += (high - low) * taps * size
+        whole += taps * group.count * size
     return taken / whole if whole else 1.0
 
 

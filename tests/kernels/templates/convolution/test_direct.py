@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kernels.llvm.compile import assembly
@@ -16,8 +16,8 @@ from kernels.templates.convolution.direct import build
 from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, InvalidConvolution, convolution, output_size
-from kernels.templates.convolution.taps import needed, skips
-from kernels.templates.grid import balanced
+from kernels.templates.convolution.taps import needed, share, skips
+from kernels.templates.grid import Group, balanced
 from kernels.tensor.expression import Buffer, clip, relu, silu
 from tests.kernels.machine_code import spills
 from tests.kernels.targets import NAMED
@@ -75,6 +75,20 @@ def test_a_tile_inside_of_the_pads_needs_the_middle_tap(dilation, left):
     wide = convolution(1, 4, 4, (14, 14), (3, 3), dilations=(dilation,) * 2, pads=(dilation,) * 4)
     assert needed(wide, 1, 4, 2) == left
     assert skips(wide, balanced(14, 2), balanced(14, 4)) == (dilation > 1)
+
+
+@given(
+    st.integers(1, 7), st.integers(1, 12), st.integers(1, 4), st.integers(0, 14), st.integers(1, 60), st.integers(1, 9)
+)
+def test_the_share_of_taps_is_that_of_every_piece(taps, dilation, stride, pad, size, rows):
+    assume(size + 2 * pad > (taps - 1) * dilation)
+    problem = convolution(
+        1, 4, 4, (size, 3), (taps, 1), strides=(stride, 1), dilations=(dilation, 1), pads=(pad, 0, pad, 0)
+    )
+    pieces = [(start, min(rows, problem.output.size[1] - start)) for start in range(0, problem.output.size[1], rows)]
+    taken = sum(rows * (end - first) for start, rows in pieces for first, end in [needed(problem, 1, start, rows)])
+    groups = [Group(rows, len(pieces) - 1, 0, 0), Group(pieces[-1][1], 1, len(pieces) - 1, pieces[-1][0])]
+    assert share(problem, 1, groups) == taken / (taps * problem.output.size[1])
 
 
 @pytest.mark.parametrize("order", ORDERS)
