@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import asdict, dataclass
 from math import inf
@@ -24,6 +25,7 @@ REGISTER_UNIT = 256  # registers are given to a warp in multiples of this
 MAX_THREADS_PER_BLOCK = 1024
 MAX_REGISTERS_PER_THREAD = 255
 STATIC_SHARED = 48 << 10  # bytes a block may have without asking for more
+CPU = "cpu"  # a name of all cores of this process; with a number of so many
 NO_GPU = (0, 0)  # in place of a compute capability
 NAMED_BARRIERS = 64  # of a multiprocessor, from compute capability 9.0 on
 
@@ -168,10 +170,12 @@ def cpu(workers: int) -> Device:
 
 
 def device(source: str | Path) -> Device:
-    """`cpu:N`, the name of a preset, or the path of a machine file; raises InvalidDevice."""
+    """`cpu:N`, `cpu` for the cores of this process, a preset's name, or a machine file; raises InvalidDevice."""
     text = str(source)
-    if text.startswith("cpu:"):
-        number = text.removeprefix("cpu:")
+    if text == CPU:
+        return cpu(len(os.sched_getaffinity(0)))
+    if text.startswith(f"{CPU}:"):
+        number = text.removeprefix(f"{CPU}:")
         if not number.lstrip("-").isdigit():
             raise InvalidDevice(f"'{text}' is no device: write cpu:2 for two workers.")
         return cpu(int(number))
@@ -179,7 +183,7 @@ def device(source: str | Path) -> Device:
     try:
         tables = tomllib.loads(path.read_text())
     except OSError:
-        known = ", ".join((*presets(), "cpu:N"))
+        known = ", ".join((*presets(), CPU, f"{CPU}:N"))
         raise InvalidDevice(
             f"there is no device '{text}'; known are {known}, or a TOML file (docs/scheduling.md says how)."
         ) from None

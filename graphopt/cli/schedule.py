@@ -33,6 +33,7 @@ from graphopt.program import coplaced
 from graphopt.report.schedule.terminal import print_schedule
 from graphopt.report.schedule.trace import schedule_trace
 from scheduler.buffers import write_buffers
+from scheduler.device import CPU
 from scheduler.policies.choose import POLICIES
 from scheduler.program import write, write_graph
 
@@ -42,7 +43,10 @@ pages = Lazy("graphopt.report.schedule.page")
 @click.command()
 @click.argument("source", metavar="MODEL", type=PATH)
 @click.option(
-    "--device", required=True, metavar="h200|v100|cpu:2|FILE", help="A preset, so many CPU workers, or a machine file."
+    "--device",
+    required=True,
+    metavar="h200|v100|cpu|cpu:2|FILE",
+    help="A preset, the cores of this machine, so many CPU workers, or a machine file.",
 )
 @click.option(
     "--policy", default="best", metavar="NAME", show_default=True,
@@ -87,7 +91,7 @@ def command(
     if policy not in known:
         raise UsageError("--policy", f"there is no policy '{policy}'; there are {', '.join(known)}.")
     budget = parse_budget(memory_budget, "--memory-budget")
-    by_record = device.startswith("cpu:") or machine is not None
+    by_record = device.partition(":")[0] == CPU or machine is not None
     shapes, dims = parse_shapes(shape), parse_sizes(dim)
     check_outputs(
         source,

@@ -115,7 +115,8 @@ def schedule(
     kernels are those that were measured before. `memory_budget` in bytes is what the arena may take: the fastest plan
     within it is taken.
 
-    `device`: "h200", "v100", "cpu:2" or a machine file. `target` is the processor that regions are lowered for.
+    `device`: "h200", "v100", "cpu:2", "cpu" for all cores, or a machine file. `target` is the processor that regions
+    are lowered for.
     `values` fixes inputs at constants; inputs with defaults are always constants of a program, so that `fix_defaults`
     says nothing new. `work`, in blocks placed, is for each schedule. Schedule and memory are planned together.
 

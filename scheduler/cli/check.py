@@ -22,7 +22,7 @@ ALL = "deadlock, needs, and the reuse of bytes"
 
 @click.command()
 @click.argument("program", type=click.Path(path_type=Path))
-@click.option("--device", "device_name", required=True, help="cpu:N, a preset (v100, h200) or a machine file.")
+@click.option("--device", "device_name", required=True, help="cpu, cpu:N, a preset (v100, h200) or a machine file.")
 @click.option("--graph", type=click.Path(path_type=Path), help="The program's task graph, as JSON.")
 @click.option("--buffers", type=click.Path(path_type=Path), help="Where its buffers lie, as JSON; with --graph.")
 def command(program: Path, device_name: str, graph: Path | None, buffers: Path | None) -> None:

@@ -149,7 +149,7 @@ COMMANDS = (
     Sentence(44, "schedule fixed.onnx --device cpu:2", ("% of the workers' time",), ("multiprocessor",)),
     Sentence(
         45, "schedule fixed.onnx --device a100",
-        ("there is no device 'a100'; known are h200, v100, cpu:N, or a TOML file (docs/scheduling.md says how).",),
+        ("there is no device 'a100'; known are h200, v100, cpu, cpu:N, or a TOML file (docs/scheduling.md says how).",),
         ("No such file or directory",),
     ),
     Sentence(

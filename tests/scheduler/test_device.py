@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def test_what_limits_a_block() -> None:
 
 
 def test_a_cpus_workers_hold_one_block_each() -> None:
+    assert device("cpu") == cpu(len(os.sched_getaffinity(0)))
     assert device("cpu:3").resident(Resources(4096, 9999, 1 << 30)) == 3 and not cpu(3).is_gpu
 
 
@@ -63,7 +65,7 @@ def test_of_a_cpu_a_file_tells_workers_and_costs(tmp_path: Path) -> None:
     [
         ("cpu:0", None, "a CPU with 0 workers runs nothing"),
         ("cpu:many", None, "'cpu:many' is no device: write cpu:2"),
-        ("h900", None, r"there is no device 'h900'; known are h200, v100, cpu:N, or a TOML file"),
+        ("h900", None, r"there is no device 'h900'; known are h200, v100, cpu, cpu:N, or a TOML file"),
         ("a.toml", "x = ", "is no TOML"),
         ("b.toml", "name = 'b'\n", "missing required field `device`"),
         ("c.toml", "name = 'c'\n[device]\nmultiprocessors = 0\n", "device 'c' has 0 multiprocessors"),
