@@ -118,7 +118,7 @@ def remove_unused(graph: ir.Graph) -> None:
     """Take away nodes whose results nobody reads, and initializers that nobody reads then."""
     for node in reversed(list(graph)):
         if not any(nodes.is_used(output) for output in node.outputs):
-            graph.remove(node, safe=True)
+            nodes.take_out(node)
     for name, value in list(graph.initializers.items()):
         if not nodes.is_used(value) and not value.is_graph_input():
             del graph.initializers[name]

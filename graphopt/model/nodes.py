@@ -93,6 +93,20 @@ def is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
+def take_out(node: ir.Node) -> None:
+    """Take a node that nothing reads out of its graph, and off its operands.
+
+    Not by `Graph.remove`, which makes a set of all outputs each time: a training step has one for each weight, and
+    taking nodes out would last for nodes times weights.
+    """
+    graph = node.graph
+    assert graph is not None and not any(is_used(output) for output in node.outputs), "nothing reads the node"
+    for index in range(len(node.inputs)):
+        node.replace_input_with(index, None)
+    node.graph = None
+    graph._nodes.remove(node)
+
+
 # Metadata key of a node that computes a value again to save memory; it holds the name of the node that did so first.
 RECOMPUTED = "graphopt.recomputed"
 # Metadata key of a node that computes a tile of what one node computed; it holds the name of that node.

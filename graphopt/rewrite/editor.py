@@ -390,4 +390,4 @@ class Editor:
                     inner.replace_input_with(index, None)
         for output in node.outputs:
             self.facts.forget(output)
-        node.graph.remove(node, safe=True)
+        nodes.take_out(node)

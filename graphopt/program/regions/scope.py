@@ -86,6 +86,9 @@ class Scope:
         self.constants: dict[Buffer, Constant] = {}
         self._filled: dict[tuple[ir.Value, str], View] = {}
         self._outputs: dict[ir.Value, Buffer] = {}
+        self._number: dict[ir.Value, int] = {}  # of each result of the graph, the first one where it is given twice
+        for at, output in enumerate(model.graph.outputs):
+            self._number.setdefault(output, at)
         self._buffers = self._named = 0
         self._kernels: Kernels = {} if kernels is None else kernels
         self._written = written
@@ -234,8 +237,7 @@ class Scope:
         """The caller's buffer of a result of the graph."""
         if value not in self._outputs:
             size = self.dtype(value).bytes * prod(self.rooms.get(value) or self.shape(value))
-            number = next(at for at, output in enumerate(self._graph.outputs) if output is value)
-            self._outputs[value] = self.buffer("output", "output", value.name, size, number)
+            self._outputs[value] = self.buffer("output", "output", value.name, size, self._number[value])
         return self._outputs[value]
 
     def weight(self, purpose: str, name: str | None, array: npt.NDArray[np.generic], operand: Operand) -> Buffer:
