@@ -27,6 +27,7 @@ from bench.gradients.operators import (
     reductions,
     resizing,
     spatial,
+    spectra,
 )
 
 Array = npt.NDArray[Any]
@@ -35,6 +36,7 @@ Values = MutableMapping[str, Tensor]
 OPERATORS: Mapping[str, Function] = {
     **elementwise.OPERATORS, **movement.OPERATORS, **reductions.OPERATORS, **normalizations.OPERATORS,
     **spatial.OPERATORS, **resizing.OPERATORS, **recurrences.OPERATORS, **control.OPERATORS,
+    **spectra.OPERATORS,
 }  # fmt: skip
 
 

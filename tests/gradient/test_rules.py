@@ -295,6 +295,13 @@ CASES: list[Case] = [
     *(_recurrent("LSTM", peepholes=True, **more) for more in ({}, {"input_forget": 1}, {
         "directions": 2, "lengths": (3, 1), "direction": "bidirectional"}, {"starts": False, "biases": False})),
     _recurrent("LSTM", input_forget=1),
+    # spectra
+    *(_case("DFT", _floats(2, 5, 3, parts), opset=17, **attributes) for parts in (1, 2) for attributes in (
+        {}, {"axis": 2}, {"inverse": 1})),
+    *(_case("DFT", _floats(2, 5, 3, 1), None if length is None else np.array(length), opset=17, onesided=1, axis=axis)
+      for axis in (1, 2) for length in (None, 4, 7)),
+    _case("DFT", _floats(2, 6, 2), np.array(4), np.array(1), opset=20, inverse=1),
+    _case("DFT", _floats(2, 6, 1), opset=20),
     # losses
     *(_case("SoftmaxCrossEntropyLoss", _floats(3, 4, 2), _ints([0, 3], [1, 1], [2, 0]), results=1, reduction=kind)
       for kind in ("mean", "sum", "none")),

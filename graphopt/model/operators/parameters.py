@@ -53,6 +53,9 @@ def parameter(
 ) -> tuple[int, ...] | None:
     """The parameter's numbers, None where the node does not say them; raises Unclear where only a run can tell them."""
     if not place.is_input(facts.opset(node)):
+        attribute = nodes.attribute_of(node, name)
+        if attribute is not None and place.scalar:
+            return (attribute.as_int(),)
         return nodes.ints_attribute(node, name)
     absent = nodes.input_at(node, place.position) is None
     return None if absent else numbers_at(facts, node, place.position, meaning)

@@ -23,6 +23,7 @@ from graphopt.model.operators import (
     resampling,
     reshaping,
     sources,
+    spectra,
     windows,
 )
 from graphopt.model.operators.formulas import Formula
@@ -32,7 +33,7 @@ FAMILIES = (
     elementwise.OPERATORS, reshaping.OPERATORS, movement.OPERATORS, indexing.OPERATORS, products.OPERATORS,
     windows.OPERATORS, resampling.OPERATORS, reductions.OPERATORS, normalizations.OPERATORS, recurrent.OPERATORS,
     quantized.OPERATORS, sources.OPERATORS, contrib.OPERATORS, counting.OPERATORS, learned.OPERATORS,
-    losses.OPERATORS,
+    losses.OPERATORS, spectra.OPERATORS,
 )  # fmt: skip
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     (operator.domain, operator.name): operator for family in FAMILIES for operator in family
