@@ -64,3 +64,23 @@ def test_states_that_are_no_tensors_have_no_rule() -> None:
     """)
     with pytest.raises(ModelError, match="Loop 'all' has no gradient: its state 'none' is no tensor"):
         graphopt.gradient(model, loss="loss", with_respect_to=["x"])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "length", "said"),
+    [
+        ("axis = 1", "L", "DFT 'y' has no gradient: its length is not known; fix it with --dim"),
+        ("inverse = 1, onesided = 1", "4", "it is an inverse transform of one-sided frequencies"),
+    ],
+)
+def test_fourier_transforms_that_have_no_rule(attributes: str, length: str, said: str) -> None:
+    model = onnx.parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    net (float[2, {length}, 2] x) => (float loss)
+    {{
+        y = DFT <{attributes}> (x)
+        loss = ReduceSum <keepdims = 0> (y)
+    }}
+    """)
+    with pytest.raises(ModelError, match=said):
+        graphopt.gradient(model, loss="loss", with_respect_to=["x"])
