@@ -9,61 +9,35 @@ from __future__ import annotations
 from math import sqrt
 
 from graphopt.model import nodes
+from graphopt.model.contrib_lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
 from graphopt.model.contrib_node import Node
 
 _LEAST = -3.4028234663852886e38  # what ONNX Runtime adds to a score that is not seen
 
 
-def _heads(name: str, source: str, count: int) -> list[str]:
-    """Lines that make [batch, heads, rows, size] of [batch, rows, heads x size]."""
-    return [_ints(f"{name}_d", 0, 0, count, -1), f"{name}_r = Reshape({source}, {name}_d)",
-            f"{name} = Transpose <perm = [0, 2, 1, 3]> ({name}_r)"]  # fmt: skip
-
-
-def _joined(source: str) -> list[str]:
-    """Lines that make y, [batch, rows, heads x size], of [batch, heads, rows, size]."""
-    return [f"y_t = Transpose <perm = [0, 2, 1, 3]> ({source})", _ints("y_d", 0, 0, -1),
-            "y = Reshape(y_t, y_d)"]  # fmt: skip
-
-
-def _ints(name: str, *values: int) -> str:
-    return f"{name} = Constant <value: tensor = int64[{len(values)}] {{{', '.join(map(str, values))}}}> ()"
-
-
-def _int(name: str, value: int) -> str:
-    return f"{name} = Constant <value: tensor = int64 {{{value}}}> ()"
-
-
-def _size(name: str, source: str, axis: int) -> list[str]:
-    """Lines that make a vector of one dim."""
-    return [f"{name}_s = Shape({source})", _ints(f"{name}_a", axis), f"{name} = Gather <axis = 0> ({name}_s, {name}_a)"]
-
-
-def _float(name: str, value: float, like: str) -> list[str]:
-    return [f"{name}_f = Constant <value: tensor = float {{{value}}}> ()", f"{name} = CastLike({name}_f, {like})"]
-
-
 def _unseen(name: str, seen: str, filled: float) -> list[str]:
     """Lines that make 0 where a mask of integers is not 0, and `filled` elsewhere."""
-    return [f"{name}_b = Cast <to = 9> ({seen})", *_float(f"{name}_l", filled, "q"), *_float(f"{name}_z", 0.0, "q"),
+    return [f"{name}_b = Cast <to = 9> ({seen})", *float_like(f"{name}_l", filled, "q"),
+            *float_like(f"{name}_z", 0.0, "q"),
             f"{name} = Where({name}_b, {name}_z, {name}_l)"]  # fmt: skip
 
 
 def _later() -> list[str]:
     """Lines that make `later`: what is added to the scores of q with k where keys come after their query."""
-    return [*_size("c_q", "q", 2), *_size("c_k", "k", 2), "c_qs = Squeeze(c_q)", "c_ks = Squeeze(c_k)", _int("c_0", 0),
-            _int("c_1", 1), "c_b = Sub(c_ks, c_qs)", "c_r = Range(c_b, c_ks, c_1)", "c_c = Range(c_0, c_ks, c_1)",
-            _ints("c_u", 1), "c_l = Unsqueeze(c_r, c_u)", "c_s = Less(c_l, c_c)", *_float("c_f", _LEAST, "q"),
-            *_float("c_z", 0.0, "q"), "later = Where(c_s, c_f, c_z)"]  # fmt: skip
+    return [*dim_of("c_q", "q", 2), *dim_of("c_k", "k", 2), "c_qs = Squeeze(c_q)", "c_ks = Squeeze(c_k)",
+            int_scalar("c_0", 0),
+            int_scalar("c_1", 1), "c_b = Sub(c_ks, c_qs)", "c_r = Range(c_b, c_ks, c_1)", "c_c = Range(c_0, c_ks, c_1)",
+            int_vector("c_u", 1), "c_l = Unsqueeze(c_r, c_u)", "c_s = Less(c_l, c_c)", *float_like("c_f", _LEAST, "q"),
+            *float_like("c_z", 0.0, "q"), "later = Where(c_s, c_f, c_z)"]  # fmt: skip
 
 
 def _attended(node: Node, size: int, added: list[str]) -> list[str]:
     """Lines that make y of q, k and v in heads; `added` are values that are added to scores."""
     scale = node.number("scale", 0.0) or 1 / sqrt(size)
-    lines = ["k_t = Transpose <perm = [0, 1, 3, 2]> (k)", *_float("scale", scale, "q"), "q_s = Mul(q, scale)",
+    lines = ["k_t = Transpose <perm = [0, 1, 3, 2]> (k)", *float_like("scale", scale, "q"), "q_s = Mul(q, scale)",
              "s0 = MatMul(q_s, k_t)"]  # fmt: skip
     lines += [f"s{at + 1} = Add(s{at}, {one})" for at, one in enumerate(added)]
-    return [*lines, f"p = Softmax <axis = -1> (s{len(added)})", "o = MatMul(p, v)", *_joined("o")]
+    return [*lines, f"p = Softmax <axis = -1> (s{len(added)})", "o = MatMul(p, v)", *out_of_heads("o")]
 
 
 def _masked(node: Node, at: int) -> list[str] | None:
@@ -74,13 +48,13 @@ def _masked(node: Node, at: int) -> list[str] | None:
             rows, batch = node.dims[at], (node.dims[0] or (None,))[0]
             if rows is None or rows[0] != batch:
                 return None
-            seen = [*_size("m_k", "k", 2), "m_e = Squeeze(m_k)", _int("m_0", 0),
-                    _int("m_1", 1), "m_p = Range(m_0, m_e, m_1)", f"m_c = Cast <to = 7> (i{at})",
-                    _ints("m_a", 1, 2, 3), "m_u = Unsqueeze(m_c, m_a)", "m_s = Less(m_p, m_u)"]  # fmt: skip
+            seen = [*dim_of("m_k", "k", 2), "m_e = Squeeze(m_k)", int_scalar("m_0", 0),
+                    int_scalar("m_1", 1), "m_p = Range(m_0, m_e, m_1)", f"m_c = Cast <to = 7> (i{at})",
+                    int_vector("m_a", 1, 2, 3), "m_u = Unsqueeze(m_c, m_a)", "m_s = Less(m_p, m_u)"]  # fmt: skip
         case 2:
-            seen = [_ints("m_a", 1, 2), f"m_s = Unsqueeze(i{at}, m_a)"]
+            seen = [int_vector("m_a", 1, 2), f"m_s = Unsqueeze(i{at}, m_a)"]
         case 3:
-            seen = [_ints("m_a", 1), f"m_s = Unsqueeze(i{at}, m_a)"]
+            seen = [int_vector("m_a", 1), f"m_s = Unsqueeze(i{at}, m_a)"]
         case _:
             return None
     return [*seen, *_unseen("mask", "m_s", filled)]
@@ -105,21 +79,21 @@ def attention(node: Node) -> str | None:
         return None
     widths = [int(one) for one in sizes.value] if sizes is not None else [given[-1] // 3] * 3
     lines = ["x_p = MatMul(i0, i1)", f"x = {'Add(x_p, i2)' if node.has(2) else 'Identity(x_p)'}",
-             _ints("x_w", *widths), "q_x, k_x, v_x = Split <axis = -1> (x, x_w)"]  # fmt: skip
+             int_vector("x_w", *widths), "q_x, k_x, v_x = Split <axis = -1> (x, x_w)"]  # fmt: skip
     past = ["", "", ""]
     if node.has(4):
-        lines += [_int("b_k", 0), _int("b_v", 1),
+        lines += [int_scalar("b_k", 0), int_scalar("b_v", 1),
                   "past_k = Gather <axis = 0> (i4, b_k)", "past_v = Gather <axis = 0> (i4, b_v)"]  # fmt: skip
         past = ["", "past_k", "past_v"]
     for name, before in zip("qkv", past, strict=True):
-        lines += _heads(f"{name}_n" if before else name, f"{name}_x", heads)
+        lines += in_heads(f"{name}_n" if before else name, f"{name}_x", heads)
         lines += [f"{name} = Concat <axis = 2> ({before}, {name}_n)"] if before else []
     added = _added(node, 3)
     if added is None:
         return None
     lines += [*added[0], *_attended(node, widths[0] // heads, added[1])]
     if len(node.node.outputs) > 1:
-        lines += [_ints("b_u", 0), "k_u = Unsqueeze(k, b_u)", "v_u = Unsqueeze(v, b_u)",
+        lines += [int_vector("b_u", 0), "k_u = Unsqueeze(k, b_u)", "v_u = Unsqueeze(v, b_u)",
                   "o1 = Concat <axis = 0> (k_u, v_u)"]  # fmt: skip
     return "\n ".join(lines) if len(node.node.outputs) < 3 else None
 
@@ -137,13 +111,13 @@ def multi_head_attention(node: Node) -> str | None:
         total = (node.dims[3] or (None,))[0]
         if not isinstance(total, int) or ranks[1] == 4:
             return None
-        lines += [_ints("b_w", width, width, total - 2 * width), "b_q, b_k, b_v = Split <axis = 0> (i3, b_w)"]
+        lines += [int_vector("b_w", width, width, total - 2 * width), "b_q, b_k, b_v = Split <axis = 0> (i3, b_w)"]
         lines += [f"{name}_x = Add(i{at}, b_{name})" for at, name in enumerate("qkv")]
         names = [f"{name}_x" for name in "qkv"]
     for at, name in enumerate("qkv"):
         has_past = at > 0 and node.has(5 + at)
         new = f"{name}_n" if has_past else name
-        lines += [f"{new} = Identity({names[at]})"] if ranks[at] == 4 else _heads(new, names[at], heads)
+        lines += [f"{new} = Identity({names[at]})"] if ranks[at] == 4 else in_heads(new, names[at], heads)
         lines += [f"{name} = Concat <axis = 2> (i{5 + at}, {new})"] if has_past else []
     added = None if node.has(4) and node.rank[4] == 1 else _added(node, 4)
     if added is None:
@@ -166,32 +140,20 @@ def rotary_embedding(node: Node) -> str | None:
         count = heads or (width // (2 * half) if isinstance(width, int) else 0)
         if not count:
             return None
-        lines = _heads("x", "i0", count)
-    lines += _size("n", "x", 2)
+        lines = in_heads("x", "i0", count)
+    lines += dim_of("n", "x", 2)
     if node.rank[1] == 1:  # the position of the first row
-        lines += ["n_e = Squeeze(n)", _int("n_0", 0), _int("n_1", 1),
-                  "n_r = Range(n_0, n_e, n_1)", "n_p = Add(n_r, i1)", _ints("n_u", 0),
+        lines += ["n_e = Squeeze(n)", int_scalar("n_0", 0), int_scalar("n_1", 1),
+                  "n_r = Range(n_0, n_e, n_1)", "n_p = Add(n_r, i1)", int_vector("n_u", 0),
                   "at = Unsqueeze(n_p, n_u)"]  # fmt: skip
     elif node.rank[1] == 2:
         lines += ["at = Identity(i1)"]
     else:
         return None
-    lines += [_ints("h", 1), "cos_r = Gather <axis = 0> (i2, at)", "cos = Unsqueeze(cos_r, h)",
+    lines += [int_vector("h", 1), "cos_r = Gather <axis = 0> (i2, at)", "cos = Unsqueeze(cos_r, h)",
               "sin_r = Gather <axis = 0> (i3, at)", "sin = Unsqueeze(sin_r, h)"]  # fmt: skip
-    lines += [_ints(name, one) for name, one in (("f", 0), ("g", half), ("e", 2 * half), ("z", 3), ("big", 2**31 - 1))]
-    if node.flag("interleaved"):
-        lines += [_ints("t", 2), _ints("u", 1), "a = Slice(x, f, e, z, t)", "b = Slice(x, u, e, z, t)"]
-    else:
-        lines += ["a = Slice(x, f, g, z)", "b = Slice(x, g, e, z)"]
-    lines += ["a_c = Mul(a, cos)", "b_s = Mul(b, sin)", "a_s = Mul(a, sin)", "b_c = Mul(b, cos)", "c = Sub(a_c, b_s)",
-              "d = Add(a_s, b_c)"]  # fmt: skip
-    if node.flag("interleaved"):
-        lines += [_ints("l", -1), "c_u = Unsqueeze(c, l)", "d_u = Unsqueeze(d, l)", "w = Concat <axis = -1> (c_u, d_u)",
-                  _ints("w_d", 0, 0, 0, -1), "w_r = Reshape(w, w_d)"]  # fmt: skip
-    else:
-        lines += ["w_r = Concat <axis = -1> (c, d)"]
-    lines += ["rest = Slice(x, e, big, z)", "r = Concat <axis = -1> (w_r, rest)"] if part else ["r = Identity(w_r)"]
-    return "\n ".join((*lines, *(_joined("r") if rank == 3 else ["y = Identity(r)"])))
+    lines += turned("r", "x", half, interleaved=node.flag("interleaved"), whole=not part)
+    return "\n ".join((*lines, *(out_of_heads("r") if rank == 3 else ["y = Identity(r)"])))
 
 
 def embed_layer_normalization(node: Node) -> str:
@@ -200,13 +162,13 @@ def embed_layer_normalization(node: Node) -> str:
     if node.has(8):
         lines += ["p = Gather <axis = 0> (i3, i8)"]
     else:
-        lines += [*_size("n", "i0", 1), _ints("z", 0), "p = Slice(i3, z, n, z)"]
+        lines += [*dim_of("n", "i0", 1), int_vector("z", 0), "p = Slice(i3, z, n, z)"]
     lines += ["s0 = Add(w, p)"]
     has_segments = node.has(1) and node.has(4)
     lines += ["g = Gather <axis = 0> (i4, i1)", "s = Add(s0, g)"] if has_segments else ["s = Identity(s0)"]
     lines += [f"y = LayerNormalization <axis = -1, epsilon: float = {node.number('epsilon', 1e-12)}> (s, i5, i6)"]
     if len(node.node.outputs) > 1:
-        lines += [_ints("one", 1)]
+        lines += [int_vector("one", 1)]
         lines += ["m_1 = CastLike(one, i0)", "m_e = Equal(i7, m_1)"] if node.has(7) else ["m_e = Less(i0, i0)"]
         lines += ["m = Cast <to = 6> (m_e)", "o1 = ReduceSum <keepdims = 0> (m, one)"]
     return "\n ".join([*lines, *(["o2 = Identity(s)"] if len(node.node.outputs) > 2 else [])])

@@ -14,7 +14,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from graphopt.model import contrib_attention, nodes
+from graphopt.model import contrib_attention, contrib_grouped, nodes
 from graphopt.model.contrib_node import Node, scalar
 from graphopt.model.known import Knowledge
 from graphopt.model.operators.table import operator_of
@@ -262,6 +262,7 @@ BODIES: Mapping[str, Body] = {
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_matmul,
     "Gelu": lambda node: f"x = Identity(i0)\n {_gelu(node)}",
+    "GroupQueryAttention": contrib_grouped.group_query_attention,
     "MatMulIntegerToFloat": _integers_to_floats,
     "MultiHeadAttention": contrib_attention.multi_head_attention,
     "NhwcConv": _nhwc_conv,

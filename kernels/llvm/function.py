@@ -476,9 +476,7 @@ class Function:
             if start + step >= stop:
                 return tuple(body(self.integer(start), tuple(carried)) or ())
         kind = next((one.type for one in (start, stop) if isinstance(one, Value)), "i64")
-        first, last = (
-            self.number(kind, one) if isinstance(one, int) else self.integer(one) for one in (start, stop)
-        )
+        first, last = (self.number(kind, one) if isinstance(one, int) else self.integer(one) for one in (start, stop))
         before, head, after = self._block, self.fresh("loop"), self.fresh("end")
         known = isinstance(start, int) and isinstance(stop, int)
         if known:

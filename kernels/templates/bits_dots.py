@@ -216,8 +216,7 @@ class _DotsBuilder(RowBuilder):
             zero = joined([f.number(words, 0)] * vectors)
             low, middle, high = f.loop(0, groups, together, some, [zero] * DIGITS)
             step, total = (
-                f.splat(f.load("float", f.at(row, f.add(number, at))), lanes)
-                for at in (self._steps_at, self._elements)
+                f.splat(f.load("float", f.at(row, f.add(number, at))), lanes) for at in (self._steps_at, self._elements)
             )
             both = [f.splat(f.load("i32", f.at(row, f.add(number, at), "i32")), lanes) for at in self._sums_at]
             found = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import onnx_ir as ir
+import sympy
 
 from graphopt.model import dims
 from graphopt.model.known import Knowledge, Known
-from graphopt.model.nodes import int_attribute
+from graphopt.model.nodes import input_at, int_attribute
 from graphopt.model.operators.record import Operator
 from graphopt.model.operators.shapes import Result, like_first, source_shape
 
@@ -53,7 +54,34 @@ def _states(node: ir.Node, facts: Knowledge) -> Result:
     return (Known(kind, (x[0], directions, x[1], hidden), None), last, last)[: len(node.outputs)]
 
 
+def _grouped(node: ir.Node, facts: Knowledge) -> Result:
+    """The queries' dims, then the caches': as many rows as the old one or all keys have, whichever are more.
+
+    A cache that is declared as long as the old one lies in the old one's buffer.
+    """
+    query, heads, groups = (
+        source_shape(node, facts),
+        *(int_attribute(node, one, 0) for one in ("num_heads", "kv_num_heads")),
+    )
+    if query is None or len(query) != 3 or not heads or not groups:
+        return None
+    kind, packed = facts.known(node.inputs[0]).type, input_at(node, 1) is None  # type: ignore[arg-type]
+    size = dims.quotient(query[2], heads + 2 * groups if packed else heads)
+    past, total = (input_at(node, at) for at in (3, 6))
+    before = (None if past is None else facts.shape(past)) or (0,) * 4
+    present = dims.declared(node.outputs[1]) if len(node.outputs) > 1 else None
+    held = None if total is None else facts.content(total)
+    rows = before[2] if present is not None and present[2] == before[2] else None
+    if rows is None and held is not None:
+        rows = dims.normal(sympy.Max(before[2], *held.reshape(-1)))
+    if size is None:
+        return None
+    cache = None if rows is None else (query[0], groups, rows, size)
+    return (Known(kind, (*query[:2], size * heads), None), *(Known(kind, cache, None) for _ in node.outputs[1:3]))
+
+
 OPERATORS = (
+    Operator(name="GroupQueryAttention", domain=DOMAIN, shape=_grouped),
     Operator(name="MatMulNBits", domain=DOMAIN, shape=_times_bits),
     Operator(name="DynamicQuantizeLSTM", domain=DOMAIN, shape=_states),
     Operator(name="QGemm", domain=DOMAIN, shape=_quantized_gemm, epilogue=True),

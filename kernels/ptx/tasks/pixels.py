@@ -213,7 +213,6 @@ class PixelSource:
         return [f.extract(some, one) for one in range(words)]
 
 
-
 class WindowSource:
     """The window of one pixel over one channel of the input, tap by tap."""
 

@@ -59,9 +59,7 @@ def candidates(gemm: Gemm, target: Target) -> tuple[GemmCandidate, ...]:
     """
     if not serves(gemm, target):
         raise NoDotProduct(f"{target.cpu} has no dot products for this product of rounded numbers.")
-    found = [
-        replace(one, panel_stretch=_panels(gemm, one)) for one in gemm_choice.candidates(of_rounded(gemm), target)
-    ]
+    found = [replace(one, panel_stretch=_panels(gemm, one)) for one in gemm_choice.candidates(of_rounded(gemm), target)]
     return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(gemm, one, target)))
 
 
