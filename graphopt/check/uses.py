@@ -20,7 +20,8 @@ TABLES: Mapping[str, tuple[tuple[int, int], ...]] = {
     "Gather": ((1, 0),), "GatherElements": ((1, 0),), "GatherND": ((1, 0),), "ScatterElements": ((1, 0),),
     "ScatterND": ((1, 0),), "Scatter": ((1, 0),), "ArrayFeatureExtractor": ((1, 0),), "TensorScatter": ((2, 0),),
     "EmbedLayerNormalization": ((0, 2), (1, 4)), "SequenceAt": ((1, 0),), "SequenceErase": ((1, 0),),
-    "SequenceInsert": ((2, 0),),
+    "SequenceInsert": ((2, 0),), "GatherBlockQuantized": ((1, 0),),
+    "QEmbedLayerNormalization": ((0, 2), (1, 4)),
 }  # fmt: skip
 # Positions of operands that are counts: sizes, lengths, ends, how often.
 COUNTS: Mapping[str, tuple[int, ...]] = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from math import sqrt
 
+import onnx_ir as ir
+
 from graphopt.model import nodes
 from graphopt.model.contrib_lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
 from graphopt.model.contrib_node import Node
@@ -60,15 +62,15 @@ def _masked(node: Node, at: int) -> list[str] | None:
     return [*seen, *_unseen("mask", "m_s", filled)]
 
 
-def _added(node: Node, at: int) -> tuple[list[str], list[str]] | None:
-    """Lines for what is added to scores, with a mask as operand `at`, and its names; None: no such mask."""
+def _added(node: Node, at: int, bias: int | None = 5) -> tuple[list[str], list[str]] | None:
+    """Lines for what is added to scores, a mask as operand `at` and a `bias`, and its names; None: no such mask."""
     mask = _masked(node, at) if node.has(at) else []
     if mask is None:
         return None
     lines, added = mask, ["mask"] if mask else []
     if node.flag("unidirectional"):
         lines, added = [*lines, *_later()], [*added, "later"]
-    return lines, [*added, "i5"] if node.has(5) else added
+    return lines, [*added, f"i{bias}"] if bias is not None and node.has(bias) else added
 
 
 def attention(node: Node) -> str | None:
@@ -78,24 +80,44 @@ def attention(node: Node) -> str | None:
     if given is None or not isinstance(given[-1], int) or not heads or node.flag("do_rotary") or node.has(6):
         return None
     widths = [int(one) for one in sizes.value] if sizes is not None else [given[-1] // 3] * 3
-    lines = ["x_p = MatMul(i0, i1)", f"x = {'Add(x_p, i2)' if node.has(2) else 'Identity(x_p)'}",
-             int_vector("x_w", *widths), "q_x, k_x, v_x = Split <axis = -1> (x, x_w)"]  # fmt: skip
-    past = ["", "", ""]
-    if node.has(4):
-        lines += [int_scalar("b_k", 0), int_scalar("b_v", 1),
-                  "past_k = Gather <axis = 0> (i4, b_k)", "past_v = Gather <axis = 0> (i4, b_v)"]  # fmt: skip
-        past = ["", "past_k", "past_v"]
-    for name, before in zip("qkv", past, strict=True):
-        lines += in_heads(f"{name}_n" if before else name, f"{name}_x", heads)
-        lines += [f"{name} = Concat <axis = 2> ({before}, {name}_n)"] if before else []
-    added = _added(node, 3)
-    if added is None:
+    lines = ["x_p = MatMul(i0, i1)", f"x = {'Add(x_p, i2)' if node.has(2) else 'Identity(x_p)'}"]
+    return _of_one_product(node, lines, widths, mask=3, past=4, bias=5)
+
+
+def quantized_attention(node: Node) -> str | None:
+    """The same product of bytes, scaled."""
+    given = node.dims[1]
+    if given is None or not isinstance(given[-1], int) or node.flag("do_rotary"):
         return None
+    node.kind = ir.DataType.FLOAT
+    zeros = ", ".join(f"i{at}" if node.has(at) else '""' for at in (6, 7))
+    lines = [f"x_i = MatMulInteger(i0, i1, {zeros})", "x_f = Cast <to = 1> (x_i)", "x_s = Mul(i3, i4)",
+             "x_p = Mul(x_f, x_s)", "x = Add(x_p, i2)"]  # fmt: skip
+    return _of_one_product(node, lines, [given[-1] // 3] * 3, mask=5, past=8, bias=None)
+
+
+def _of_one_product(
+    node: Node, lines: list[str], widths: list[int], *, mask: int, past: int, bias: int | None
+) -> str | None:
+    """Lines that make the results of x, in which queries, keys and values of these widths lie side by side."""
+    heads = nodes.int_attribute(node.node, "num_heads", 0)
+    added = _added(node, mask, bias)
+    if added is None or not heads or len(node.node.outputs) > 2:
+        return None
+    lines = [*lines, int_vector("x_w", *widths), "q_x, k_x, v_x = Split <axis = -1> (x, x_w)"]
+    before = ["", "", ""]
+    if node.has(past):
+        lines += [int_scalar("b_k", 0), int_scalar("b_v", 1), f"past_k = Gather <axis = 0> (i{past}, b_k)",
+                  f"past_v = Gather <axis = 0> (i{past}, b_v)"]  # fmt: skip
+        before = ["", "past_k", "past_v"]
+    for name, old in zip("qkv", before, strict=True):
+        lines += in_heads(f"{name}_n" if old else name, f"{name}_x", heads)
+        lines += [f"{name} = Concat <axis = 2> ({old}, {name}_n)"] if old else []
     lines += [*added[0], *_attended(node, widths[0] // heads, added[1])]
     if len(node.node.outputs) > 1:
         lines += [int_vector("b_u", 0), "k_u = Unsqueeze(k, b_u)", "v_u = Unsqueeze(v, b_u)",
                   "o1 = Concat <axis = 0> (k_u, v_u)"]  # fmt: skip
-    return "\n ".join(lines) if len(node.node.outputs) < 3 else None
+    return "\n ".join(lines)
 
 
 def multi_head_attention(node: Node) -> str | None:
@@ -158,17 +180,34 @@ def rotary_embedding(node: Node) -> str | None:
 
 def embed_layer_normalization(node: Node) -> str:
     """Rows of words, positions and segments, summed and normalized; how much of each mask is 1; the sum."""
-    lines = ["w = Gather <axis = 0> (i2, i0)"]
-    if node.has(8):
-        lines += ["p = Gather <axis = 0> (i3, i8)"]
+    return "\n ".join(_embedded(node, [f"i{at}" for at in range(8)], "i8" if node.has(8) else None))
+
+
+def quantized_embeddings(node: Node) -> str:
+    """The same of tables, scale and shift in bytes, each with a scale and a zero point of its own."""
+    names = [f"e{at}" if 2 <= at < 7 else f"i{at}" for at in range(8)]
+    tables = [at for at in range(2, 7) if node.has(at)]
+    return "\n ".join([*(f"e{at} = DequantizeLinear(i{at}, i{at + 6}, i{at + 11})" for at in tables),
+                       *_embedded(node, names, None)])  # fmt: skip
+
+
+def _embedded(node: Node, names: list[str], positions: str | None) -> list[str]:
+    ids, segments, words, places, parts, scale, shift, mask = names
+    lines = [f"w = Gather <axis = 0> ({words}, {ids})"]
+    if positions is not None:
+        lines += [f"p = Gather <axis = 0> ({places}, {positions})"]
     else:
-        lines += [*dim_of("n", "i0", 1), int_vector("z", 0), "p = Slice(i3, z, n, z)"]
+        lines += [*dim_of("n", ids, 1), int_vector("z", 0), f"p = Slice({places}, z, n, z)"]
     lines += ["s0 = Add(w, p)"]
-    has_segments = node.has(1) and node.has(4)
-    lines += ["g = Gather <axis = 0> (i4, i1)", "s = Add(s0, g)"] if has_segments else ["s = Identity(s0)"]
-    lines += [f"y = LayerNormalization <axis = -1, epsilon: float = {node.number('epsilon', 1e-12)}> (s, i5, i6)"]
+    if node.has(1) and node.has(4):
+        lines += [f"g = Gather <axis = 0> ({parts}, {segments})", "s = Add(s0, g)"]
+    else:
+        lines += ["s = Identity(s0)"]
+    epsilon = node.number("epsilon", 1e-12)
+    lines += [f"y = LayerNormalization <axis = -1, epsilon: float = {epsilon}> (s, {scale}, {shift})"]
     if len(node.node.outputs) > 1:
         lines += [int_vector("one", 1)]
-        lines += ["m_1 = CastLike(one, i0)", "m_e = Equal(i7, m_1)"] if node.has(7) else ["m_e = Less(i0, i0)"]
+        lines += [f"m_1 = CastLike(one, {ids})", f"m_e = Equal({mask}, m_1)"] if node.has(7) else [
+            f"m_e = Less({ids}, {ids})"]  # fmt: skip
         lines += ["m = Cast <to = 6> (m_e)", "o1 = ReduceSum <keepdims = 0> (m, one)"]
-    return "\n ".join([*lines, *(["o2 = Identity(s)"] if len(node.node.outputs) > 2 else [])])
+    return [*lines, *(["o2 = Identity(s)"] if len(node.node.outputs) > 2 else [])]

@@ -79,7 +79,7 @@ def _taken_apart(*, packed: bool, heads: int, groups: int, size: int) -> list[st
         ]
     return [int_vector("x_w", *(count * size for count in counts.values())),
             "q_p, k_p, v_p = Split <axis = 2> (i0, x_w)",
-            *(line for name, count in counts.items() for line in in_heads(f"{name}_n", f"{name}_p", count))]  # fmt: skip
+            *(one for name, count in counts.items() for one in in_heads(f"{name}_n", f"{name}_p", count))]  # fmt: skip
 
 
 def _caches(node: Node, groups: int, size: int, new: Dim) -> list[str]:

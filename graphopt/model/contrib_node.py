@@ -14,7 +14,8 @@ class Node:
     def __init__(self, node: ir.Node, facts: Knowledge) -> None:
         self.node = node
         self.opset = facts.opset(node)
-        kinds = [facts.dtype(one) for one in node.inputs if one is not None]
+        self.kinds = [None if one is None else facts.dtype(one) for one in node.inputs]
+        kinds = [kind for kind, one in zip(self.kinds, node.inputs, strict=True) if one is not None]
         floats = [one for one in kinds if one is not None and one.is_floating_point()]
         self.kind = kinds[0] if kinds[0] is not None or not floats else floats[0]
         self.dims = [None if one is None else facts.known(one).shape for one in node.inputs]

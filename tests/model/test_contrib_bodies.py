@@ -13,7 +13,7 @@ from onnx import helper
 
 import graphopt
 from graphopt.model.bodies import body_of, put_bodies
-from graphopt.model.contrib_bodies import BODIES, DOMAIN, IN_STANDARD, OPSET, has_body
+from graphopt.model.contrib_bodies import DOMAIN, OPSET, has_body
 from graphopt.model.facts import Facts
 
 Arrays = Sequence[np.ndarray | None]
@@ -231,8 +231,3 @@ def test_such_operators_compile_whole(case: str) -> None:
     model, feed = _model(case)
     program = graphopt.compile(model, feeds=[feed], threads=1)
     assert program.fallback == ()
-
-
-def test_every_body_has_a_case() -> None:
-    elsewhere = IN_STANDARD | {"GroupQueryAttention"}  # test_contrib_grouped.py
-    assert {operator for operator, *_ in CASES.values()} == set(BODIES) - elsewhere

@@ -86,14 +86,17 @@ OPERATORS = (
     Operator(name="DynamicQuantizeLSTM", domain=DOMAIN, shape=_states),
     Operator(name="QGemm", domain=DOMAIN, shape=_quantized_gemm, epilogue=True),
     *(Operator(name=name, domain=DOMAIN, shape=_of_two_quantized) for name in ("QLinearAdd", "QLinearMul")),
-    *(Operator(name=name, domain=DOMAIN, shape=_like_first) for name in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")),
+    *(
+        Operator(name=name, domain=DOMAIN, shape=_like_first)
+        for name in ("BiasGelu", "FastGelu", "Gelu", "Inverse", "QuickGelu")
+    ),
     *(
         Operator(name=name, domain=DOMAIN)
         for name in (
             "FusedConv", "FusedGemm", "FusedMatMul", "MultiHeadAttention", "SkipLayerNormalization",
             "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization", "DequantizeLinear", "QuantizeLinear",
             "QLinearConv", "QLinearMatMul", "MatMulIntegerToFloat",
-            "DynamicQuantizeMatMul", "NhwcConv", "Inverse",
+            "DynamicQuantizeMatMul", "NhwcConv",
         )
     ),
 )  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from graphopt.program.regions.routines.stage import Defined, Definition
+from math import prod
+
+from graphopt.program.regions.routines.stage import Defined, Definition, held
 from kernels.dtype import DType
-from kernels.routine.writer import Grid, as_type, integer, number, quotient
-from kernels.tensor.expression import Binary, Expression
+from kernels.routine.writer import Grid, as_type, eq, gt, integer, ne, number, pick, quotient
+from kernels.tensor.expression import Binary, Expression, Unary
 
 _LANES = 16  # sums of a dot product that run side by side
 
@@ -68,4 +70,38 @@ def _zero_of(zeros: Grid | None, column: Expression, b: Expression, blocks: int,
     return as_type(code, DType.F32)
 
 
-MICROSOFT: dict[str, Definition] = {"MatMulNBits": matmul_n_bits}
+def inverse(node: Defined) -> None:
+    """By elimination of a matrix and one of ones beside it, with the largest element of each column as pivot."""
+    *batch, size, _ = node.shape(0)
+    kind = held(node.dtype(0))
+    with node.stage() as w:
+        x, y = w.reads(node.input(0)), w.writes(node.output(0))
+        m, found = w.scratch(kind, (size, size)), w.scratch(kind, (size, size))
+        with w.shared(prod(batch)) as (matrix,):
+            start = matrix * (size * size)
+            with w.loop(size) as row, w.loop(size) as column:
+                m[row, column] = as_type(x.at(start + row * size + column), kind)
+                found[row, column] = pick(eq(row, column), number(1, kind), number(0, kind))
+            with w.loop(size) as k:
+                pivot = w.local(DType.I64, k)
+                with w.loop(size, k + 1) as row:
+                    w.set(pivot, pick(gt(Unary("abs", m[row, k]), Unary("abs", m[pivot, k])), row, pivot))
+                head = w.local(kind, m[pivot, k])
+                with w.loop(size) as column:
+                    for one in (m, found):
+                        kept = w.local(kind, one[k, column])
+                        one[k, column] = one[pivot, column]
+                        one[pivot, column] = kept
+                with w.loop(size) as column:
+                    for one in (m, found):
+                        one[k, column] = one[k, column] / head
+                with w.loop(size) as row, w.when(ne(row, k)):
+                    factor = w.local(kind, m[row, k])
+                    with w.loop(size) as column:
+                        for one in (m, found):
+                            one[row, column] = one[row, column] - factor * one[k, column]
+            with w.loop(size) as row, w.loop(size) as column:
+                y.put(start + row * size + column, as_type(found[row, column], y.dtype))
+
+
+MICROSOFT: dict[str, Definition] = {"MatMulNBits": matmul_n_bits, "Inverse": inverse}

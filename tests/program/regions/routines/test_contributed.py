@@ -109,3 +109,10 @@ def test_gemm_of_bytes(transposed: int, per_channel: bool) -> None:
     given = [a, np.array(0.017, np.float32), zeros[0], b.T.copy() if transposed else b, scale, zeros[1], bias,
              np.array(0.11, np.float32), zeros[2]]  # fmt: skip
     compare("QGemm", given, transB=transposed)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 3, 4, 4)])
+def test_inverses(shape: tuple[int, ...]) -> None:
+    """Ours is relative to the largest element of well-conditioned matrices, with a row that has to be exchanged."""
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32) + 3 * np.eye(shape[-1], dtype=np.float32)
+    compare("Inverse", [x[..., ::-1, :].copy()], 1e-5)
