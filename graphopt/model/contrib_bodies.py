@@ -14,7 +14,15 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from graphopt.model import contrib_attention, contrib_experts, contrib_grouped, contrib_packed, contrib_plain, nodes
+from graphopt.model import (
+    contrib_attention,
+    contrib_blocked,
+    contrib_experts,
+    contrib_grouped,
+    contrib_packed,
+    contrib_plain,
+    nodes,
+)
 from graphopt.model.contrib_node import Node, scalar
 from graphopt.model.known import Knowledge
 from graphopt.model.operators.table import operator_of
@@ -29,13 +37,20 @@ Body = Callable[[Node], str | None]  # None: there is none for this node
 
 
 def has_body(node: ir.Node) -> bool:
-    """Whether an operator of com.microsoft, or one that ONNX Runtime writes into ONNX's own domain, has a body here."""
-    return node.op_type in BODIES and (node.domain == DOMAIN or (node.domain == "" and node.op_type in IN_STANDARD))
+    """Whether an operator that ONNX Runtime writes has a body here: of its domains, or one that it puts into ONNX's."""
+    return _body(node) is not None
+
+
+def _body(node: ir.Node) -> Body | None:
+    if node.domain == contrib_blocked.DOMAIN:
+        return contrib_blocked.BLOCKED.get(node.op_type)
+    is_ours = node.domain == DOMAIN or (node.domain == "" and node.op_type in IN_STANDARD)
+    return BODIES.get(node.op_type) if is_ours else None
 
 
 def contrib_body(node: ir.Node, facts: Knowledge) -> ir.Function | None:
     """The body of a node of com.microsoft; None where it has none here."""
-    made = BODIES.get(node.op_type) if has_body(node) else None
+    made = _body(node)
     if made is None:
         return None
     inputs = ", ".join(f"i{at}" for at in range(len(node.inputs)))

@@ -59,8 +59,8 @@ def _coded(factor: int, bits: int, blocks: int | None = None, *, zeros: bool = F
     parts = [] if blocks is None else [blocks]
     more = [] if blocks is None else [2 * blocks]
     operands = [_f(TOKENS, WIDTH), _f(TOKENS, EXPERTS), _q(EXPERTS, rows, WIDTH // each),
-                _scales(EXPERTS, rows, *parts), _f(EXPERTS, rows), _q(EXPERTS, WIDTH, HIDDEN // each), _scales(EXPERTS, WIDTH, *more),
-                _f(EXPERTS, WIDTH)]  # fmt: skip
+                _scales(EXPERTS, rows, *parts), _f(EXPERTS, rows), _q(EXPERTS, WIDTH, HIDDEN // each),
+                _scales(EXPERTS, WIDTH, *more), _f(EXPERTS, WIDTH)]  # fmt: skip
     attributes: dict[str, object] = {"expert_weight_bits": bits}
     if blocks is not None:
         attributes["block_size"] = WIDTH // blocks
