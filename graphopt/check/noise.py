@@ -8,12 +8,14 @@ to steps are moved by as much as counts as equal, for which of them stand beside
 differs from the original in just that way. Samples are made when a difference asks for them, the cheapest first, and
 kept.
 
+Operators that ONNX Runtime fuses are taken apart for that: their sums are moved, and float64 has no kernels for them.
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +27,8 @@ from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.lineage import STEPS, SUMS
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
+from graphopt.model.bodies import put_bodies
+from graphopt.model.contrib_bodies import has_body
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import graphs_of
 from graphopt.model.oversized import oversized
@@ -56,19 +60,28 @@ class Noise:
     """Samples of what the original gives for a case, moved by its own rounding."""
 
     def __init__(
-        self, workplace: Workplace, model: ir.Model, runner: Runner, sound: bool, work: Callable[[], int]
+        self,
+        workplace: Workplace,
+        model: ir.Model,
+        runner: Runner,
+        sound: bool,
+        work: Callable[[], int],
+        cases: Sequence[Case] = (),
     ) -> None:
-        """`runner` has the model loaded; `work` says what a run takes."""
+        """`runner` has the model loaded; `work` says what a run takes; the first of the `cases` is an ordinary one."""
         self._workplace, self._model, self._runner, self._sound = workplace, model, runner, sound
-        self._work = work
+        self._work, self._cases = work, cases
         # Inputs that hold weights, as a training step has them: they are moved as weights are.
         self._fed = [value.name or "" for value in model.graph.inputs if value.const_value is not None]
         self._runners: dict[str, Runner | None] = {}
         self._computed: dict[str, Double | Definition | None] = {}
+        self._plain: ir.Model | None = None
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
         ways = EXACT_WAYS if case.draw in EXACT else WAYS
+        if case.draw == "zeros":  # which stay zeros where sums are moved: what biases make of them is no tie
+            ways = (*ways, "sums")
         for number, way in enumerate(ways):
             if number == len(case.samples):
                 found = self._sample(case, way)
@@ -108,13 +121,21 @@ class Noise:
             if way not in self._computed:
                 self._computed[way] = None
                 if way == "double" and self._sound:
-                    self._computed[way] = Double(self._workplace, self._model, self._work())
+                    self._computed[way] = self._in_double()
                 elif way == "defined" or (self._sound and has_short_types(self._model)):
                     self._computed[way] = Definition(self._model, self._work())
             found = self._computed[way]
             return None if found is None else found.run(case.feed, case.outputs)
         except CannotRun:
             return None
+
+    def _in_double(self) -> Double:
+        """The model in float64, tried on an ordinary case: where rounding decides all, floats tell nothing of it."""
+        found = Double(self._workplace, self._spelled_out(), self._work())
+        for first in self._cases[:1]:
+            with suppress(CannotRun):
+                found.run(first.feed, first.outputs)
+        return found
 
     def _other(self, way: str) -> Runner | None:
         """The original with moved weights or sums, or in the engine with its optimizations."""
@@ -124,12 +145,22 @@ class Noise:
                 if way == "engine" and self._sound and weight_bytes(self._model) <= ENGINE_BYTES:
                     self._runners[way] = self._workplace.runner(self._model, True, optimized=True)
                 elif way in _MOVERS:
-                    moved = _MOVERS[way](self._model)
+                    moved = _MOVERS[way](self._model if way == "weights" else self._spelled_out())
                     if moved is not None and oversized(moved) is None:
                         self._runners[way] = self._workplace.runner(moved, self._sound)
             except CannotRun:
                 pass
         return self._runners[way]
+
+    def _spelled_out(self) -> ir.Model:
+        """The model with the operators of ONNX Runtime's own domains as those of the standard; itself without any."""
+        if self._plain is None:
+            self._plain = self._model
+            if any(has_body(node) for node in self._model.graph):
+                self._plain = self._model.clone()
+                graph = self._plain.graph
+                put_bodies(self._plain, lambda facts: [node for node in graph if has_body(node)])
+        return self._plain
 
 
 def moved_weights(model: ir.Model) -> ir.Model | None:
@@ -154,7 +185,8 @@ def moved_weights(model: ir.Model) -> ir.Model | None:
 def moved_sums(model: ir.Model) -> ir.Model | None:
     """A copy in which the results of sums in the main graph are moved by a unit in the last place; None without any.
 
-    What cancels, as a variance that is a mean of squares less the square of a mean, shows how much it loses.
+    What cancels, as a variance that is a mean of squares less the square of a mean, shows how much it loses. Elements
+    of a row are moved apart, as those are that other lanes sum: a row of equal ones has a variance of rounding then.
     """
     copy = model.clone()
     facts, generator = Facts(copy), np.random.default_rng(20262)
@@ -163,8 +195,10 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
     for node, kind in kinds.items():
         if kind is None or kind.numpy().name not in SPACING:
             continue
-        factor = np.asarray(1 + SPACING[kind.numpy().name] * generator.choice([-1, 1])).astype(kind.numpy())
         value, name = node.outputs[0], node.outputs[0].name
+        dims = facts.shape(value)
+        along = dims[-1:] if dims and isinstance(dims[-1], int) else ()
+        factor = np.asarray(1 + SPACING[kind.numpy().name] * generator.choice([-1, 1], along)).astype(kind.numpy())
         constant = ir.Value(name=f"{name}:factor", const_value=ir.Tensor(factor, dtype=kind), type=ir.TensorType(kind))
         copy.graph.register_initializer(constant)
         moved = ir.node("Mul", [value, constant])

@@ -114,7 +114,12 @@ class Reference:
             except CannotRun:  # an engine that will not give a condition out
                 pass
         self.noise = Noise(
-            workplace, runnable, self.runner, self._sound, lambda: work(self.sizes[0] if self.sizes else {})
+            workplace,
+            runnable,
+            self.runner,
+            self._sound,
+            lambda: work(self.sizes[0] if self.sizes else {}),
+            self.cases,
         )
         self.inputs = inputs_of(runnable)
         for one in given:

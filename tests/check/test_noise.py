@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.check.double import Double, in_double
 from graphopt.check.narrowed import narrowed
-from graphopt.check.noise import moved_gates, moved_steps, moved_sums, moved_weights
+from graphopt.check.noise import WAYS, Case, Noise, moved_gates, moved_steps, moved_sums, moved_weights
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
 from tests import support
@@ -185,6 +185,35 @@ def test_sums_move_by_one_unit_and_what_cancels_shows_what_it_loses() -> None:
     assert moved_sums(load(support.model(PLAIN))) is None
 
 
+def test_equal_elements_of_a_row_are_moved_apart() -> None:
+    """Other lanes sum in another order; a normalization of equal elements shows by what it makes of that."""
+    text = "g (float[1,64] x) => (float[1,64] y) { y = MatMul(x, w) }"
+    model = load(support.model(text, w=np.ones((64, 64), np.float32)))
+    moved = moved_sums(model)
+    assert moved is not None
+    (found,) = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": np.full((1, 64), 0.3, np.float32)})
+    assert 0 < np.ptp(found) < 1e-5
+
+
+def test_operators_that_a_runtime_fused_are_taken_apart() -> None:
+    """Float64 has no kernel of SkipLayerNormalization, and its sums are inside of it."""
+    node = onnx.helper.make_node("SkipLayerNormalization", ["x", "s", "w"], ["y"], domain="com.microsoft")
+    ends = [onnx.helper.make_tensor_value_info(name, 1, [1, 2, 8]) for name in "xsy"]
+    weight = onnx.numpy_helper.from_array(np.linspace(0.3, 1.1, 8, dtype=np.float32), "w")
+    graph = onnx.helper.make_graph([node], "g", ends[:2], ends[2:], [weight])
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = load(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    feed = {name: np.random.default_rng(3).standard_normal((1, 2, 8)).astype(np.float32) for name in "xs"}
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True)
+        case = Case(feed, runner.run(feed), "normal")
+        noise = Noise(workplace, model, runner, True, lambda: 1, [case])
+        samples = list(noise.samples(case))
+    assert case.samples[WAYS.index("double")] is not case.outputs
+    assert case.samples[WAYS.index("sums")] is not case.outputs
+    assert all(np.abs(np.asarray(one[0]) - np.asarray(case.outputs[0])).max() < 1e-5 for one in samples)
+
+
 def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
     """Of -1, 0, 5e-8, 1 and 2, one is above 0 by less than 32 units of the largest; 0 stays what it is."""
     model = load(
@@ -262,3 +291,16 @@ def test_the_engine_has_one_thread_where_threads_decide_the_numbers() -> None:
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     made = graphopt.compile(model, tune=0, threads=1)
     assert made.verification.status == "verified" and made.verification.rounding == 0
+
+
+def test_what_the_evaluator_cannot_run_stays_of_float32() -> None:
+    """ONNX Runtime has no GridSample of float64, and the evaluator does not know the old names of its modes."""
+    text = """g (float[1,1,4,4] x, float[1,2,2,2] at) => (float[1,1,2,2] y) {
+        y = GridSample <mode = "bilinear"> (x, at)
+    }"""
+    model = load(support.model(text, 16))
+    feed = {"x": np.ones((1, 1, 4, 4), np.float32), "at": np.zeros((1, 2, 2, 2), np.float32)}
+    with Workplace() as workplace:
+        found = Double(workplace, model, 1)
+        (one,) = found.run(feed, [np.ones((1, 1, 2, 2), np.float32)])
+    assert np.array_equal(one, np.ones((1, 1, 2, 2)))
