@@ -13,6 +13,7 @@ from graphopt.errors import OptionError
 from graphopt.machine.record import MachineRecord
 from graphopt.model.text import Progress
 from graphopt.passes import pipeline
+from graphopt.program.collected import collected
 from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.expansion import expanded
@@ -67,7 +68,7 @@ def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
     open_ones = undeclared(work) + 1
     while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
         open_ones = undeclared(work)
-        spelled_out = widened(expanded(without_control_flow(expanded(work))))
+        spelled_out = widened(expanded(without_control_flow(collected(expanded(work)))))
         if spelled_out is not work:
             work = _optimized(spelled_out, checked=checked)
     return with_bodies(work, lambda body: optimized(body, checked=checked))

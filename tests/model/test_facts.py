@@ -46,6 +46,13 @@ def test_shapes_with_a_symbol(line: str, shape: dims.Dims) -> None:
     assert facts.shape(values["y"]) == tuple(dims.normal(dim) for dim in shape)
 
 
+def test_a_slice_without_a_list_of_axes_cuts_the_first_ones() -> None:
+    """As many as there are starts, whose values a run gives."""
+    facts, values = _facts("g (float[n,4,6] x, int64[1] s, int64[1] e) => (float y) { y = Slice(x, s, e) }")
+    found = facts.shape(values["y"])
+    assert found is not None and found[1:] == (4, 6) and not isinstance(found[0], int)
+
+
 @pytest.mark.parametrize(
     ("lines", "content"),
     [

@@ -143,8 +143,11 @@ def _sliced_dims(node: ir.Node, facts: Knowledge) -> Result:
 
 
 def _unknown_slice(node: ir.Node, facts: Knowledge, source: dims.Dims) -> Result:
-    """Only the rank and the dims of axes that are not sliced are known."""
+    """Only the rank and the dims of axes that are not sliced are known; without a list those behind the first few."""
     axes = facts.ints(nodes.input_at(node, 3))
+    if nodes.input_at(node, 3) is None:
+        lengths = (facts.static_shape(value) for value in node.inputs[1:3] if value is not None)
+        axes = next((tuple(range(length[0])) for length in lengths if length), None)
     cut = set(range(len(source))) if axes is None else {axis % len(source) for axis in axes}
     return like_first(node, facts, tuple(facts.fresh() if axis in cut else dim for axis, dim in enumerate(source)))
 

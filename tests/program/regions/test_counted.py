@@ -186,6 +186,24 @@ def test_who_needs_to_know_the_count_is_refused(body: str, reader: str) -> None:
         lower(optimized(ir.from_proto(_model(text))), host())
 
 
+@pytest.mark.parametrize("order", ["w, a", "a, w"])
+@pytest.mark.parametrize("first", [True, False])
+def test_what_a_run_cuts_lies_beside_what_is_known(order: str, first: bool) -> None:
+    """A part has room for all columns, of which a run takes as many as the other operand has."""
+    text = f"""g (float[2,8] a, float[2,8] b, bool c) => (float[4,8] y) {{
+        q = Concat<axis = 1>(a, b) s = Where(c, none, eight) e = Where(c, eight, sixteen)
+        w = Slice(q, s, e, columns) y = Concat<axis = 0>({order})
+    }}"""
+    kept = {"none": [0], "eight": [8], "sixteen": [16], "columns": [1]}
+    model = support.model(text, 18, **{name: np.array(one) for name, one in kept.items()})
+    program = graphopt.compile(model, threads=1)
+    feed = {name: np.random.default_rng(at).standard_normal((2, 8)).astype(np.float32) for at, name in enumerate("ab")}
+    part = feed["a" if first else "b"]
+    wanted = np.concatenate([part, feed["a"]] if order == "w, a" else [feed["a"], part])
+    assert program.fallback == ()
+    np.testing.assert_array_equal(program.run(None, {**feed, "c": np.array(first)})[0], wanted)
+
+
 def test_dims_that_no_count_decides_are_not_numbers() -> None:
     text = """(float[4,5] x, int64[3] end) => (float[a,b,c] y) {
         i = NonZero(x) f = Cast<to=1>(i) c = ReduceSum<keepdims=0>(f) d = Add(x, c)

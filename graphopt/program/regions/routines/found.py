@@ -16,7 +16,10 @@ from kernels.tensor.expression import Expression
 
 
 def concat(node: Defined) -> None:
-    """One operand behind the other, each from where the one before ends."""
+    """One operand behind the other, each from where the one before ends.
+
+    Along the other axes all have as many elements; but of one whose count data decides, there is room for more.
+    """
     shape = node.output_shape(0)
     axis = node.axis(0, len(shape))
     size, inner = shape[axis], prod(shape[axis + 1 :])
@@ -27,12 +30,27 @@ def concat(node: Defined) -> None:
             start = w.local(DType.I64, before * size)
             for at, x in enumerate(operands):
                 (count,) = node.extents(w, node.dims(at)[axis : axis + 1])
+                alike = x.shape[:axis] == shape[:axis] and x.shape[axis + 1 :] == shape[axis + 1 :]
                 with w.loop(count) as place, w.loop(inner) as after:
-                    element = x.at((before * x.shape[axis] + place) * inner + after)
+                    if alike:
+                        element = x.at((before * x.shape[axis] + place) * inner + after)
+                    else:
+                        ahead, behind = _places(before, shape[:axis]), _places(after, shape[axis + 1 :])
+                        places = (*ahead, place, *behind)
+                        element = x[tuple(minimum(one, size - 1) for one, size in zip(places, x.shape, strict=True))]
                     y.put((start + place) * inner + after, element)
                 w.set(start, start + count)
             with w.loop((before + 1) * size, start) as place, w.loop(inner) as after:
                 y.put(place * inner + after, number(0, y.dtype))
+
+
+def _places(flat: Expression, shape: tuple[int, ...]) -> list[Expression]:
+    """The place along each of several axes that are counted through as one."""
+    found: list[Expression] = []
+    for size in reversed(shape):
+        found.insert(0, remainder(flat, max(size, 1)))
+        flat = quotient(flat, max(size, 1))
+    return found
 
 
 def slice_(node: Defined) -> None:
