@@ -75,7 +75,7 @@ class Noise:
         self._fed = [value.name or "" for value in model.graph.inputs if value.const_value is not None]
         self._runners: dict[str, Runner | None] = {}
         self._computed: dict[str, Double | Definition | None] = {}
-        self._plain: ir.Model | None = None
+        self._plain: tuple[ir.Model, bool] | None = None
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
@@ -120,18 +120,19 @@ class Noise:
         try:
             if way not in self._computed:
                 self._computed[way] = None
-                if way == "double" and self._sound:
-                    self._computed[way] = self._in_double()
-                elif way == "defined" or (self._sound and has_short_types(self._model)):
-                    self._computed[way] = Definition(self._model, self._work())
+                plain, is_sound = self._spelled_out()
+                if way == "double" and is_sound:
+                    self._computed[way] = self._in_double(plain)
+                elif way == "defined" or (is_sound and has_short_types(plain)):
+                    self._computed[way] = Definition(plain, self._work())
             found = self._computed[way]
             return None if found is None else found.run(case.feed, case.outputs)
         except CannotRun:
             return None
 
-    def _in_double(self) -> Double:
+    def _in_double(self, plain: ir.Model) -> Double:
         """The model in float64, tried on an ordinary case: where rounding decides all, floats tell nothing of it."""
-        found = Double(self._workplace, self._spelled_out(), self._work())
+        found = Double(self._workplace, plain, self._work())
         for first in self._cases[:1]:
             with suppress(CannotRun):
                 found.run(first.feed, first.outputs)
@@ -145,21 +146,25 @@ class Noise:
                 if way == "engine" and self._sound and weight_bytes(self._model) <= ENGINE_BYTES:
                     self._runners[way] = self._workplace.runner(self._model, True, optimized=True)
                 elif way in _MOVERS:
-                    moved = _MOVERS[way](self._model if way == "weights" else self._spelled_out())
+                    plain, is_sound = (self._model, self._sound) if way == "weights" else self._spelled_out()
+                    moved = _MOVERS[way](plain)
                     if moved is not None and oversized(moved) is None:
-                        self._runners[way] = self._workplace.runner(moved, self._sound)
+                        self._runners[way] = self._workplace.runner(moved, is_sound)
             except CannotRun:
                 pass
         return self._runners[way]
 
-    def _spelled_out(self) -> ir.Model:
-        """The model with the operators of ONNX Runtime's own domains as those of the standard; itself without any."""
+    def _spelled_out(self) -> tuple[ir.Model, bool]:
+        """The model with ONNX Runtime's own operators as those of the standard, and whether that is sound.
+
+        Itself where it has none. Some of these operators stand in ONNX's domain, which lacks them.
+        """
         if self._plain is None:
-            self._plain = self._model
+            self._plain = self._model, self._sound
             if any(has_body(node) for node in self._model.graph):
-                self._plain = self._model.clone()
-                graph = self._plain.graph
-                put_bodies(self._plain, lambda facts: [node for node in graph if has_body(node)])
+                plain = self._model.clone()
+                put_bodies(plain, lambda facts: [node for node in plain.graph if has_body(node)])
+                self._plain = plain, self._sound or self._workplace.checker_error(plain, full=True) is None
         return self._plain
 
 

@@ -214,6 +214,22 @@ def test_operators_that_a_runtime_fused_are_taken_apart() -> None:
     assert all(np.abs(np.asarray(one[0]) - np.asarray(case.outputs[0])).max() < 1e-5 for one in samples)
 
 
+def test_a_model_that_is_sound_once_it_is_taken_apart_runs_in_float64() -> None:
+    """ONNX Runtime writes SimplifiedLayerNormalization into ONNX's domain, which does not have it."""
+    node = onnx.helper.make_node("SimplifiedLayerNormalization", ["x", "w"], ["y"])
+    ends = [onnx.helper.make_tensor_value_info(name, 1, [2, 8]) for name in "xy"]
+    weight = onnx.numpy_helper.from_array(np.linspace(0.3, 1.1, 8, dtype=np.float32), "w")
+    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [weight])
+    model = ir.from_proto(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8))
+    feed = {"x": np.random.default_rng(3).standard_normal((2, 8)).astype(np.float32)}
+    with Workplace() as workplace:
+        assert not workplace.examined(model)
+        runner = workplace.runner(model, False)
+        case = Case(feed, runner.run(feed), "normal")
+        assert list(Noise(workplace, model, runner, False, lambda: 1, [case]).samples(case))
+    assert case.samples[WAYS.index("double")] is not case.outputs
+
+
 def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
     """Of -1, 0, 5e-8, 1 and 2, one is above 0 by less than 32 units of the largest; 0 stays what it is."""
     model = load(
