@@ -30,11 +30,20 @@ def put_bodies(model: ir.Model, wanting: Callable[[Facts], Iterable[ir.Node]]) -
             body.opset_imports.clear()
             body.opset_imports.update({domain: facts.opset(node, domain) for domain in ("", node.domain)})
             node.domain, node.op_type = _DOMAIN, name
+            _name_results(node)
             model.functions[body.identifier()] = body
         found = bool(bodies)
         if found:
             InlinePass(lambda function: function.domain == _DOMAIN)(model)
             model.graph.opset_imports.pop(_DOMAIN, None)
+
+
+def _name_results(node: ir.Node) -> None:
+    """Give names to results that the node leaves out: in a body they are those of operators that have to give them."""
+    known = next((value.name for value in node.outputs if value.name), None)
+    for number, value in enumerate(node.outputs):
+        if known is not None and not value.name:
+            value.name = f"{known}:result{number}"
 
 
 def body_of(node: ir.Node, facts: Knowledge) -> ir.Function | None:

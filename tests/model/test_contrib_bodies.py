@@ -231,3 +231,20 @@ def test_such_operators_compile_whole(case: str) -> None:
     model, feed = _model(case)
     program = graphopt.compile(model, feeds=[feed], threads=1)
     assert program.fallback == ()
+
+
+def test_results_that_a_node_leaves_out_have_names_in_its_body() -> None:
+    """They are those of operators that have to give them; without names the model would be none."""
+    node = helper.make_node("SkipSimplifiedLayerNormalization", ["x", "s", "w"], ["y", "", "", "z"], domain=DOMAIN)
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 3, 8]) for name in "xsyz"]
+    kept = [onnx.numpy_helper.from_array(_f(8), "w")]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    graph = helper.make_graph([node], "g", ends[:2], ends[2:], kept)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    read = ir.from_proto(model)
+    put_bodies(read, lambda facts: [one for one in read.graph if has_body(one)])
+    feed = {"x": _f(2, 3, 8), "s": _f(2, 3, 8)}
+    wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
+    got = ort.InferenceSession(ir.to_proto(read).SerializeToString()).run(None, feed)
+    for one, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
