@@ -37,9 +37,10 @@ from graphopt.model.save import weight_bytes
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
+STEPPED_WAYS = ("steps", "steps again", "steps once more")
 WAYS = (
     "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums", "gates",
-    "steps", "steps again", "steps once more",
+    *STEPPED_WAYS,
 )  # fmt: skip
 EXACT_WAYS = ("weights", "double", "definition", "engine")
 GATE = 32  # units in the last place of the largest element, within which numbers that are compared are as good as equal
@@ -80,8 +81,10 @@ class Noise:
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
         ways = EXACT_WAYS if case.draw in EXACT else WAYS
-        if case.draw == "zeros":  # which stay zeros where sums are moved: what biases make of them is no tie
-            ways = (*ways, "sums")
+        if (
+            case.draw == "zeros"
+        ):  # they stay zeros where numbers are moved by shares: what biases make of them is no tie
+            ways = (*ways, "sums", *STEPPED_WAYS)
         for number, way in enumerate(ways):
             if number == len(case.samples):
                 found = self._sample(case, way)

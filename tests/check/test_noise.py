@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.check.double import Double, in_double
 from graphopt.check.narrowed import narrowed
-from graphopt.check.noise import WAYS, Case, Noise, moved_gates, moved_steps, moved_sums, moved_weights
+from graphopt.check.noise import EXACT_WAYS, WAYS, Case, Noise, moved_gates, moved_steps, moved_sums, moved_weights
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
 from tests import support
@@ -228,6 +228,24 @@ def test_a_model_that_is_sound_once_it_is_taken_apart_runs_in_float64() -> None:
         case = Case(feed, runner.run(feed), "normal")
         assert list(Noise(workplace, model, runner, False, lambda: 1, [case]).samples(case))
     assert case.samples[WAYS.index("double")] is not case.outputs
+
+
+@pytest.mark.parametrize(("draw", "is_moved"), [("zeros", True), ("grid", False)])
+def test_zeros_stay_zeros_where_sums_and_steps_are_moved(draw: str, is_moved: bool) -> None:
+    """Of a grid ties are meant; of zeros only what biases make of them is rounded, which lies anywhere."""
+    text = """g (float[1,8] x) => (float[1,8] y) {
+        p = MatMul(x, w) a = Add(p, b) q = QuantizeLinear(a, s, z) y = DequantizeLinear(q, s, z)
+    }"""
+    numbers = np.random.default_rng(3).standard_normal((9, 8)).astype(np.float32)
+    model = load(
+        support.model(text, w=numbers[1:], b=numbers[0], s=np.array(1e-2, np.float32), z=np.array(100, np.uint8))
+    )
+    feed = {"x": np.zeros((1, 8), np.float32)}
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True)
+        case = Case(feed, runner.run(feed), draw)
+        list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
+    assert (len(case.samples) > len(EXACT_WAYS)) is is_moved
 
 
 def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
