@@ -54,7 +54,7 @@ def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | in
     Raises NotLowered naming the region that cannot be of any size.
     """
     greatest = tuple(dim.most for dim in dims)
-    samples = {point: lower(point) for point in sample_points(dims)}
+    samples = {point: _sample(dims, point, lower) for point in sample_points(dims)}
     whole = samples[greatest]
     for point, sample in samples.items():
         if len(sample.regions) != len(whole.regions):
@@ -381,6 +381,18 @@ def _record(like: Any, values: Mapping[str, Any]) -> Any:
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def _sample(dims: Sequence[Dim], point: Point, lower: Lower) -> Lowered:
+    """The regions of one size of the range; raises NotLowered naming that size.
+
+    What follows from sizes is an input in a range, and may leave dims unknown that a single size decides.
+    """
+    try:
+        return lower(point)
+    except NotLowered as error:
+        reason = str(error).rstrip(".")
+        raise NotLowered(f"{reason} where {_said(dims, point)} is one of many: {_way_out(dims)}.") from error
 
 
 def _said(dims: Sequence[Dim], point: Point) -> str:

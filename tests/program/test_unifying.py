@@ -88,6 +88,14 @@ def test_a_region_that_cannot_be_of_any_size_is_named() -> None:
     )
 
 
+def test_a_size_that_has_no_program_is_named() -> None:
+    def refused(point: Point) -> Lowered:
+        raise NotLowered("the dims of 'y' are not all numbers.")
+
+    with pytest.raises(NotLowered, match=r"'y' are not all numbers where n=\d+ is one of many: .* n=9 for example"):
+        unified((Dim("n", 1, 9, 0),), refused)
+
+
 def test_another_number_of_steps_is_refused() -> None:
     def at_size(point: Point) -> Lowered:
         text = "g (float[s] x) => (float[s] y) { y = Exp(x) }" if point[0] == 30 else \
