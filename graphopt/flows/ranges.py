@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import operator
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,15 +12,14 @@ import onnx_ir as ir
 from graphopt.errors import OptionError
 from graphopt.flows.source import resize
 from graphopt.model.dimensions import DimValue, symbols_of
+from graphopt.model.formulas import formula_at
 from graphopt.model.text import nearest, shown
 from graphopt.model.tied import equal_dims
-from kernels.errors import KernelsError
 from kernels.size import Dim, Size, at, free, range_of
 
 COMPARED_AT = (1, 7, 16, 33, 128)  # besides the least and the greatest size
 DRAWN = 2  # sizes more, drawn from the whole range
 Ranges = Mapping[str, tuple[int, int]]
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class FreeDims:
 
     def formula(self, dim: object) -> Size | int | None:
         """A dim of the model in those that a run sets; None for what is no formula of them."""
-        return _follows(str(dim), {**{one.name: free(one) for one in self.dims}, **self.tied})
+        return formula_at(str(dim), {**{one.name: free(one) for one in self.dims}, **self.tied})
 
 
 def split_ranges(
@@ -74,7 +71,7 @@ def split_ranges(
             fixed[name] = value
     known = {name: free(Dim(name, *sizes, 0)) for name, sizes in ranges.items()}
     tied = {
-        name: value for name, value in fixed.items() if isinstance(value, str) and _follows(value, known) is not None
+        name: value for name, value in fixed.items() if isinstance(value, str) and formula_at(value, known) is not None
     }
     return ranges, tied, {name: value for name, value in fixed.items() if name not in tied}
 
@@ -104,7 +101,7 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str])
     sizes: dict[str, Size | int] = {dim.name: free(dim) for dim in dims}
     tied: dict[str, Size | int] = {}
     for name in known:
-        found = None if name in ranges else _follows(formulas.get(name, name), sizes)
+        found = None if name in ranges else formula_at(formulas.get(name, name), sizes)
         if found is not None:
             tied[name] = found
     sizes |= tied
@@ -122,43 +119,6 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str])
         if range_of(size)[0] < 0:
             raise OptionError(f"'{name}' would be {range_of(size)[0]} at the least sizes.")
     return FreeDims(dims, tied)
-
-
-def _follows(text: str, sizes: Mapping[str, Size | int]) -> Size | int | None:
-    """What a formula of dims gives; None for what is no such formula."""
-    try:
-        return _value(ast.parse(text, mode="eval").body, sizes)
-    except (SyntaxError, KeyError, ZeroDivisionError, KernelsError):
-        return None
-
-
-def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
-    """Raises KeyError for anything but names of dims, whole numbers, +, -, *, // and floor of a fraction."""
-    match tree:
-        case ast.Name(name):
-            return sizes[name]
-        case ast.Constant(int(number)):
-            return number
-        case ast.BinOp(left, operation, right):
-            found: Size | int = _OPERATORS[type(operation)](_value(left, sizes), _value(right, sizes))
-            return found
-        case ast.Call(ast.Name("floor"), [inner]):
-            above, below = _fraction(inner, sizes)
-            return above // below
-    raise KeyError(ast.unparse(tree))
-
-
-def _fraction(tree: ast.expr, sizes: Mapping[str, Size | int]) -> tuple[Size | int, int]:
-    """What is above the line, and the number below it."""
-    match tree:
-        case ast.BinOp(left, ast.Div(), ast.Constant(int(number))):
-            above, below = _fraction(left, sizes)
-            return above, below * number
-        case ast.BinOp(left, (ast.Add() | ast.Sub()) as operation, right):
-            (above, below), (other, line) = _fraction(left, sizes), _fraction(right, sizes)
-            total: Size | int = _OPERATORS[type(operation)](above * line, other * below)
-            return total, below * line
-    return _value(tree, sizes), 1
 
 
 def point_of(model: ir.Model, dims: Sequence[Dim], feed: Mapping[str, object]) -> tuple[int, ...]:

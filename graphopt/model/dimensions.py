@@ -9,6 +9,7 @@ import onnx_ir as ir
 from graphopt.errors import OptionError
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
+from graphopt.model.formulas import formula_at
 from graphopt.model.freeing import let_operators_follow, static_shapes
 from graphopt.model.text import nearest, shown
 
@@ -90,9 +91,14 @@ def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) ->
 def _substitute(value: ir.Value, renamed: Mapping[str, DimValue]) -> None:
     if value.shape is None:
         return
+    numbers = {name: size for name, size in renamed.items() if isinstance(size, int)}
     new: list[int | str | ir.SymbolicDim] = []
     for dim in value.shape:
-        new.append(renamed.get(dim.value, dim) if isinstance(dim, ir.SymbolicDim) and dim.value is not None else dim)
+        if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
+            follows = formula_at(dim.value, numbers)  # exporters name a dim "past + 1"
+            new.append(renamed.get(dim.value, follows if isinstance(follows, int) and follows >= 0 else dim))
+        else:
+            new.append(dim)
     value.shape = ir.Shape(new)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import index
 
 from kernels.kernel import ENTRY, Kernel, Operand
 from kernels.llvm import types
@@ -30,10 +31,13 @@ _ALIGNMENT = 64  # bytes, of each area of scratch
 
 
 def build(routine: Routine, target: Target, name: str = "routine") -> Kernel:
-    """The kernel: an entry that looks up addresses, and the loops as a function that knows them to be apart."""
+    """The kernel: an entry that looks up addresses, and the loops as a function that knows them to be apart.
+
+    Raises Undecided for a size that only a run knows: what is written as loops has its numbers in the code.
+    """
     module = Module(target)
-    operands = [Operand(one.name, "input", one.dtype, one.elements) for one in routine.inputs]
-    operands += [Operand(one.name, "output", one.dtype, one.elements) for one in routine.outputs]
+    operands = [Operand(one.name, "input", one.dtype, index(one.elements)) for one in routine.inputs]
+    operands += [Operand(one.name, "output", one.dtype, index(one.elements)) for one in routine.outputs]
     count = routine.shared.count
     blocks = max(1, -(-count // routine.grain))
     places, scratch = _scratch(routine.scratch)

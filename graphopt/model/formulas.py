@@ -1,0 +1,49 @@
+"""Names of dims that are formulas of others: "past + 1" follows "past"."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Mapping
+
+from kernels.errors import KernelsError
+from kernels.size import Size
+
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+def formula_at(text: str, sizes: Mapping[str, Size | int]) -> Size | int | None:
+    """What a formula of dims gives; None for what is no such formula."""
+    try:
+        return _value(ast.parse(text, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, RecursionError, KeyError, ZeroDivisionError, KernelsError):
+        return None
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
+    """Raises KeyError for anything but names of dims, whole numbers, +, -, *, // and floor of a fraction."""
+    match tree:
+        case ast.Name(name):
+            return sizes[name]
+        case ast.Constant(int(number)):
+            return number
+        case ast.BinOp(left, operation, right):
+            found: Size | int = _OPERATORS[type(operation)](_value(left, sizes), _value(right, sizes))
+            return found
+        case ast.Call(ast.Name("floor"), [inner]):
+            above, below = _fraction(inner, sizes)
+            return above // below
+    raise KeyError(ast.unparse(tree))
+
+
+def _fraction(tree: ast.expr, sizes: Mapping[str, Size | int]) -> tuple[Size | int, int]:
+    """What is above the line, and the number below it."""
+    match tree:
+        case ast.BinOp(left, ast.Div(), ast.Constant(int(number))):
+            above, below = _fraction(left, sizes)
+            return above, below * number
+        case ast.BinOp(left, (ast.Add() | ast.Sub()) as operation, right):
+            (above, below), (other, line) = _fraction(left, sizes), _fraction(right, sizes)
+            total: Size | int = _OPERATORS[type(operation)](above * line, other * below)
+            return total, below * line
+    return _value(tree, sizes), 1
