@@ -94,13 +94,7 @@ def _improved(classes: _AliasClasses, sites: Sequence[tuple[str, Sequence[tuple[
     for _ in range(ROUNDS):
         left = []
         for held, parts in open_sites:
-            taken = None
-            for count in range(len(parts), 0, -1):
-                trial = best.copy()
-                slid = [trial.slide(name, held, at) for name, at in parts[:count]]
-                if all(slid) and trial.cost() < cost:
-                    taken = trial
-                    break
+            taken = _with_most(best, held, parts, cost)
             if taken is None:
                 left.append((held, parts))
             else:
@@ -109,6 +103,23 @@ def _improved(classes: _AliasClasses, sites: Sequence[tuple[str, Sequence[tuple[
             break
         open_sites = left
     return best
+
+
+def _with_most(
+    classes: _AliasClasses, held: str, parts: Sequence[tuple[str, int]], cost: tuple[int, int]
+) -> _AliasClasses | None:
+    """With as many of the first parts laid into `held` as there are ways to do so below this cost; None without."""
+    trial, most = classes.copy(), 0
+    for count, (name, at) in enumerate(parts, 1):
+        if not trial.slide(name, held, at):
+            break
+        most = count if trial.cost() < cost else most
+    if not most:
+        return None
+    taken = classes.copy()
+    for name, at in parts[:most]:
+        taken.slide(name, held, at)
+    return taken
 
 
 class _AliasClasses:

@@ -31,7 +31,7 @@ from graphopt.memory.plan import given, problem_of
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import Sharing, model_memory
 from graphopt.memory.ties import tie, tie_branches, visited_order
-from graphopt.memory.tiling.search import FEW_COLUMNS, LEAST_COLUMNS, MANY_COLUMNS
+from graphopt.memory.tiling.candidates import FEW_COLUMNS, LEAST_COLUMNS, MANY_COLUMNS
 from graphopt.model.text import Progress, silent
 from memplan.bounds import live_peak
 from memplan.compiling import telling

@@ -16,7 +16,8 @@ from graphopt.memory.levers.recompute import RECOMPUTATION
 from graphopt.memory.levers.tile import TILES
 from graphopt.memory.plan import Planned
 from graphopt.memory.tensors import ModelMemory
-from graphopt.memory.tiling.search import LARGEST_TILED, LEAST_COLUMNS
+from graphopt.memory.tiling.candidates import LEAST_COLUMNS
+from graphopt.memory.tiling.search import LARGEST_TILED
 from graphopt.model.text import Progress, several, silent
 
 LEVERS: tuple[Lever, ...] = (RECOMPUTATION, TILES)

@@ -42,12 +42,16 @@ class Stretch:
         later.update(value.name for value in graph.values if value.kind == "output")
         read = {name for one in self.operators for name in one.inputs}
         self._values = {value.name: value for value in graph.values}
+        self.nodes = tuple(memory.nodes[one.name] for one in self.operators)
         self._begin = tuple(sorted(made & (read | later)))
         self._end = tuple(sorted((made | here) & later))
         self._shares = [one for one in graph.shares if one.value in here or one.of in here]
         self._offered = {(one.value, one.of): one for one in self._shares}
         self._sharing = memory.sharing
         self._names = {value: name for name, value in _ir_values(memory).items()}
+        placed = {one.value for one in self._shares}
+        ends = (self._begin, [name for name in self._end if name not in placed])
+        self.least = max(sum(self._values[name].size for name in names) for names in ends)  # bytes, however it is tiled
 
     def tiled(self, before: Sequence[Operator], steps: Iterable[Step], after: Sequence[Operator]) -> Estimate:
         """Operators that come before the tiles, the tiles, and what comes after them."""

@@ -7,6 +7,8 @@ any element, or that treats the axis as more than positions side by side, has no
 
 from __future__ import annotations
 
+from functools import cache
+
 import onnx
 import onnx_ir as ir
 
@@ -41,12 +43,18 @@ def part(facts: Facts, node: ir.Node, reach: Range) -> Part | None:
         return None
     if isinstance(operator.axes, str):
         return Part(tuple(wanted.broadcast(shape) for shape in wanted.shapes), reach[1:])
-    if onnx.defs.get_schema(node.op_type, facts.opset(node)).min_output > len(used):
+    if _least_results(node.op_type, facts.opset(node)) > len(used):
         return None  # a tile has no other results than those that are read
     try:
         return _along(wanted, operator.axes(node, facts))
     except Unclear:
         return None
+
+
+@cache
+def _least_results(operator: str, opset: int) -> int:
+    """How many results an operator has at least; asking ONNX takes longer than all else here."""
+    return onnx.defs.get_schema(operator, opset).min_output
 
 
 def _along(wanted: Wanted, axes: Axes) -> Part | None:

@@ -136,16 +136,68 @@ def region_of(facts: Facts, members: Sequence[ir.Node], axes: Mapping[ir.Value, 
 def steps_of(
     facts: Facts, region: Region, count: int, *, keep: bool = False, vector: int = 1
 ) -> tuple[Step, ...] | None:
-    """What computes the region in `count` tiles; None where a tile of something would be empty or has no part.
+    """What computes the region in `count` tiles, as `Tiling` says."""
+    return Tiling(facts, region, vector).steps(count, keep=keep)
 
-    With `keep` no position is computed twice: a tile keeps of each value what those behind it need. Kernels compute a
-    `vector` of channels or columns at once: no tile has a part of one but the last, which takes as long as a whole one.
+
+class Tiling:
+    """A region in any number of tiles.
+
+    Kernels compute a `vector` of channels or columns at once: no tile has a part of one but the last, which takes as
+    long as a whole one.
     """
-    writer = _Tiles(facts, region, count, keep, vector)
-    try:
-        return tuple(writer.write())
-    except _NoPart:
-        return None
+
+    def __init__(self, facts: Facts, region: Region, vector: int = 1) -> None:
+        self.region = region
+        self._facts = facts
+        self._lengths: dict[ir.Value, int] = {}
+        self._grains: dict[ir.Value, int] = {}
+        images = any(_is_of_images(node) for node in region.members)
+        for value, axis in region.axes.items():
+            shape = facts.static_shape(value)
+            assert shape is not None, "parts were found for it"
+            self._lengths[value] = shape[axis]
+            inner = 1 if images else len(shape) - 1  # channels of images, else columns
+            self._grains[value] = vector if axis == inner else 1
+        for value, block in self._blocks().items():
+            self._grains[value] = lcm(self._grains[value], block)
+
+    def steps(self, count: int, *, keep: bool = False) -> tuple[Step, ...] | None:
+        """What computes the region in `count` tiles; None where a tile of something would be empty or has no part.
+
+        With `keep` no position is computed twice: a tile keeps of each value what those behind it need.
+        """
+        if min(-(-length // self._grains[value]) for value, length in self._lengths.items()) < count:
+            return None
+        writer = _Tiles(self._facts, self.region, count, keep, self._lengths, self._grains)
+        try:
+            return tuple(writer.write())
+        except _NoPart:
+            return None
+
+    def _blocks(self) -> dict[ir.Value, int]:
+        """How many positions of each value go together: one row of what a Reshape joins, or one head."""
+        blocks: dict[ir.Value, int] = {}
+        for node in self.region.members:
+            value = nodes.used_outputs(node)[0]
+            how, length = whole(self._facts, node, self.region.axes[value]), self._lengths[value]
+            assert how is not None, "parts were found for it"
+            block = 1
+            if node.op_type in ("Reshape", "Attention"):
+                first = part(self._facts, node, Range(self.region.axes[value], 0, 1))
+                block = 1 if first is None else first.made[1]
+            for operand, reach in zip(node.inputs, how.inputs, strict=True):
+                if operand is None or reach is None:
+                    continue
+                theirs, size = blocks.get(operand, 1), reach.high - reach.low
+                if size == length:
+                    block = lcm(block, theirs)
+                elif node.op_type == "Reshape" and length % size == 0:
+                    block = lcm(block, theirs * length // size)
+                elif node.op_type == "Reshape" and size % length == 0:
+                    block = lcm(block, theirs // gcd(theirs, size // length))
+            blocks[value] = block
+        return blocks
 
 
 def _is_of_images(node: ir.Node) -> bool:
@@ -170,48 +222,15 @@ class _Tile:
 
 
 class _Tiles:
-    def __init__(self, facts: Facts, region: Region, count: int, keep: bool, vector: int) -> None:
+    def __init__(
+        self, facts: Facts, region: Region, count: int, keep: bool, lengths: Mapping[ir.Value, int],
+        grains: Mapping[ir.Value, int],
+    ) -> None:  # fmt: skip
         self._facts, self._region, self._count, self._keep = facts, region, count, keep
         self._numbers = 0
-        self._lengths: dict[ir.Value, int] = {}
-        self._grains: dict[ir.Value, int] = {}
-        images = any(_is_of_images(node) for node in region.members)
-        for value, axis in region.axes.items():
-            shape = facts.static_shape(value)
-            assert shape is not None, "parts were found for it"
-            self._lengths[value] = shape[axis]
-            inner = 1 if images else len(shape) - 1  # channels of images, else columns
-            self._grains[value] = vector if axis == inner else 1
-        for value, block in self._blocks().items():
-            self._grains[value] = lcm(self._grains[value], block)
-
-    def _blocks(self) -> dict[ir.Value, int]:
-        """How many positions of each value go together: one row of what a Reshape joins, or one head."""
-        blocks: dict[ir.Value, int] = {}
-        for node in self._region.members:
-            value = nodes.used_outputs(node)[0]
-            how, length = whole(self._facts, node, self._region.axes[value]), self._lengths[value]
-            assert how is not None, "parts were found for it"
-            block = 1
-            if node.op_type in ("Reshape", "Attention"):
-                first = part(self._facts, node, Range(self._region.axes[value], 0, 1))
-                block = 1 if first is None else first.made[1]
-            for operand, reach in zip(node.inputs, how.inputs, strict=True):
-                if operand is None or reach is None:
-                    continue
-                theirs, size = blocks.get(operand, 1), reach.high - reach.low
-                if size == length:
-                    block = lcm(block, theirs)
-                elif node.op_type == "Reshape" and length % size == 0:
-                    block = lcm(block, theirs * length // size)
-                elif node.op_type == "Reshape" and size % length == 0:
-                    block = lcm(block, theirs // gcd(theirs, size // length))
-            blocks[value] = block
-        return blocks
+        self._lengths, self._grains = lengths, grains
 
     def write(self) -> Iterator[Step]:
-        if min(-(-length // self._grains[value]) for value, length in self._lengths.items()) < self._count:
-            raise _NoPart
         joined: dict[ir.Value, list[Piece]] = {value: [] for value in self._region.exits}
         tiles = self._tiles()
         kept: dict[ir.Value, Piece] = {}

@@ -9,16 +9,9 @@ import pytest
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.memory.tiling import search
 from graphopt.memory.tiling.axes import axes_from
+from graphopt.memory.tiling.candidates import LEAST_COLUMNS, _front, _keeps_bits, _stretches
 from graphopt.memory.tiling.region import Run, region_of, steps_of
-from graphopt.memory.tiling.search import (
-    LEAST_COLUMNS,
-    _front,
-    _keeps_bits,
-    _stretches,
-    _worse,
-    by_nodes,
-    tile_within,
-)  # fmt: skip
+from graphopt.memory.tiling.search import _worse, by_nodes, tile_within
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
 from graphopt.model.save import to_proto

@@ -10,9 +10,10 @@ import graphopt
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import model_memory
 from graphopt.memory.tiling.axes import axes_from
+from graphopt.memory.tiling.candidates import LEAST_COLUMNS
 from graphopt.memory.tiling.estimate import Stretch
 from graphopt.memory.tiling.region import Region, region_of, steps_of
-from graphopt.memory.tiling.search import LEAST_COLUMNS, tile_within
+from graphopt.memory.tiling.search import tile_within
 from graphopt.memory.tiling.write import split_around, write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
