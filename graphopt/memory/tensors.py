@@ -73,26 +73,31 @@ def model_memory(
     peak_flops: float = PEAK_FLOPS,
     bandwidth: float | None = BANDWIDTH,
     sharing: Sharing = True,
+    vector: int = 1,
 ) -> ModelMemory:
     """The main graph of a model whose dims are all numbers; nodes of a subgraph count as their node's workspace.
 
     An operator's time is the larger of flops / `peak_flops` and bytes / `bandwidth` (None: flops alone, for planners
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
     result bytes of its own; "in place" leaves out operands of a Concat and results of a Split, "strided" has such on
-    any axis and no bytes of outputs. Raises OptionError naming a dim without a number, or a tensor whose size a run
+    any axis and no bytes of outputs; images then lie in blocks of a `vector` of channels, which no part begins within.
+    Raises OptionError naming a dim without a number, or a tensor whose size a run
     alone can tell.
 
     What a training step carries to the next one has no bytes: the caller has memory for it, which he binds.
     """
-    return _Reader(model, peak_flops, bandwidth, sharing).read()
+    return _Reader(model, peak_flops, bandwidth, sharing, vector).read()
 
 
 class _Reader:
-    def __init__(self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: Sharing) -> None:
+    def __init__(
+        self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: Sharing, vector: int
+    ) -> None:
         self._model = model
         self._facts = Facts(model)
         self._sizes = Sizes(self._facts, {})
         self._peak_flops, self._bandwidth, self._sharing = peak_flops, bandwidth, sharing
+        self._vector = vector
         self._notes: dict[str, None] = {}
         self._elsewhere: frozenset[ir.Value] = frozenset()  # results for which the caller has memory
         self._observed: dict[str, tuple[str, tuple[int, ...], int]] = {}
@@ -273,11 +278,21 @@ class _Reader:
         axis = nodes.int_attribute(node, "axis", 0)
         if self._sharing != "strided" and prod(shape[: axis % max(len(shape), 1)]) != 1:
             return
-        at = 0
+        in_blocks = self._sharing == "strided" and axis % max(len(shape), 1) == 1 and is_of_images(node)
+        at = channels = 0
         for value in parts:
-            if value in names and parts.count(value) == 1:
+            if value in names and parts.count(value) == 1 and not (in_blocks and channels % self._vector):
                 yield Share(names[value], names[whole], at)
             at += self._size(value) or 0
+            channels += (self._sizes.shape(value) or (0, 0))[1] if in_blocks else 0
+
+
+def is_of_images(node: ir.Node) -> bool:
+    """Whether a node is one of images, as a convolution, or reads a result of one or makes an operand of one."""
+    near = [node, *(value.producer() for value in node.inputs if value is not None)]
+    near += [user for value in node.outputs for user, _ in value.uses()]
+    records = [None if one is None else operator_of(one) for one in near]
+    return any(record is not None and record.images for record in records)
 
 
 def names_of_node(node: ir.Node) -> str:

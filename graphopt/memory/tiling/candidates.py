@@ -30,7 +30,6 @@ REACH = 40  # operators before and behind the worst step
 SEEDS = 6  # operators from the worst step on, whose results are tiled
 ENDS = 7  # of a stretch, to each side
 STEPS_PER_RUN = 40_000  # of a model that is estimated
-EXACT = 3  # candidates that are written to see what they really take
 # Results of a product below which libraries sum in another order, so that bits differ. MLAS sums in other blocks where
 # a thread has at most 64 columns, but sums of 128 products or fewer always in one; 192 columns are more for each of two
 # threads, 1,024 for each of six. It also has kernels of its own for single rows.
@@ -98,7 +97,7 @@ class Around:
         self._by_axes = Remembered(self._stretches_by_axes())
 
     def candidates(self, budget: int) -> list[Candidate]:
-        """The most promising ones, where `budget` bytes are aimed at."""
+        """From the most promising one, where `budget` bytes are aimed at."""
         found: list[Candidate] = []
         for stretches in self._by_axes:
             for stretch in stretches:
@@ -109,7 +108,7 @@ class Around:
         # The best of each region with either model first: where an estimate is wrong, it is of all numbers of tiles.
         best = {(one.region.members, one.keep): one for one in reversed(found)}
         others = [one for one in found if best[one.region.members, one.keep] is not one]
-        return [*(one for one in found if best[one.region.members, one.keep] is one), *others][:EXACT]
+        return [*(one for one in found if best[one.region.members, one.keep] is one), *others]
 
     def _stretches_by_axes(self) -> Iterator[list[_InTiles]]:
         for axes in _axes(self._facts, self._memory, self._worst):

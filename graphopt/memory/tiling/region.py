@@ -16,12 +16,13 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from graphopt.memory.tensors import is_of_images
 from graphopt.memory.tiling.axes import whole
 from graphopt.memory.tiling.locality import part
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Part, Range
-from graphopt.model.operators.table import formula_of, operator_of
+from graphopt.model.operators.table import formula_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class Tiling:
         self._facts = facts
         self._lengths: dict[ir.Value, int] = {}
         self._grains: dict[ir.Value, int] = {}
-        images = any(_is_of_images(node) for node in region.members)
+        images = any(is_of_images(node) for node in region.members)
         for value, axis in region.axes.items():
             shape = facts.static_shape(value)
             assert shape is not None, "parts were found for it"
@@ -198,14 +199,6 @@ class Tiling:
                     block = lcm(block, theirs // gcd(theirs, size // length))
             blocks[value] = block
         return blocks
-
-
-def _is_of_images(node: ir.Node) -> bool:
-    """Whether a node is one of images, as a convolution, or reads a result of one or makes an operand of one."""
-    near = [node, *(value.producer() for value in node.inputs if value is not None)]
-    near += [user for value in node.outputs for user, _ in value.uses()]
-    records = [None if one is None else operator_of(one) for one in near]
-    return any(record is not None and record.images for record in records)
 
 
 class _NoPart(Exception):

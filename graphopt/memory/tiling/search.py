@@ -14,8 +14,9 @@ import onnx_ir as ir
 
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import ModelMemory, Sharing, model_memory
+from graphopt.memory.tiling.alike import regions_alike
 from graphopt.memory.tiling.candidates import LEAST_COLUMNS, Around, Candidate, Kind
-from graphopt.memory.tiling.region import region_of, steps_of
+from graphopt.memory.tiling.region import Region, region_of, steps_of
 from graphopt.memory.tiling.write import write_tiles
 from graphopt.model.facts import Facts
 from graphopt.model.text import Progress, silent
@@ -27,6 +28,8 @@ TILE_WORK = 60_000_000_000  # steps, about as many nanoseconds
 STEPS_PER_NODE = 250_000  # of a model that is written and read
 STEPS_PER_LOWERED = 750_000  # of a model that is lowered too
 AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
+EXACT = 3  # candidates that are written to see what they really take
+MOST_EXACT = 12  # where none of the first ones takes less: estimates do not know how kernels lay images out
 LEAST_OPSET = 10  # Slice with ends as operands
 
 
@@ -78,7 +81,7 @@ def tile_within(
     """
     left = Work(work) if isinstance(work, int) else work
     copy = model.clone()
-    memory = model_memory(copy, sharing=sharing)
+    memory = model_memory(copy, sharing=sharing, vector=vector)
     best = _Tiled(copy, memory, 0, judge(copy, memory))
     if copy.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return copy, 0
@@ -122,7 +125,9 @@ class _Search:
             if done not in self._ways:
                 self._ways[done] = Around(now.model, now.memory, now.seen.live, self._kind, self._work)
             better: list[_Trial] = []
-            for found in self._ways[done].candidates(aim):
+            for number, found in enumerate(self._ways[done].candidates(aim)):
+                if number == MOST_EXACT or (better and not number % EXACT):
+                    break
                 trial = (*done, found.name())
                 if trial not in self._trials:
                     self._trials[trial] = self._tiled(now, found)
@@ -138,10 +143,17 @@ class _Search:
         return now
 
     def _tiled(self, now: _Tiled, found: Candidate) -> _Tiled:
+        """With the region in tiles, and with it those alike that need more than the budget too."""
         self._work.spend((STEPS_PER_NODE if self._judge is by_nodes else STEPS_PER_LOWERED) * len(now.model.graph))
-        model = _applied(now.model, found)
-        memory = model_memory(model, sharing=now.memory.sharing)
-        return _Tiled(model, memory, now.regions + 1, self._judge(model, memory))
+        order = [now.memory.nodes[one.name] for one in now.memory.graph.operators]
+        live = dict(zip(order, now.seen.live, strict=True))
+        regions = [found.region]
+        for one in regions_alike(Facts(now.model), order, found.region):
+            if max(live[node] for node in one.members) > self._budget:
+                regions.append(one)
+        model = _applied(now.model, regions, found)
+        memory = model_memory(model, sharing=now.memory.sharing, vector=self._kind.vector)
+        return _Tiled(model, memory, now.regions + len(regions), self._judge(model, memory))
 
 
 def _worse(live: Sequence[int]) -> tuple[int, int]:
@@ -150,21 +162,18 @@ def _worse(live: Sequence[int]) -> tuple[int, int]:
     return peak, sum(one == peak for one in live)
 
 
-def _applied(model: ir.Model, candidate: Candidate) -> ir.Model:
-    """A copy of the model with the candidate written into it."""
+def _applied(model: ir.Model, regions: Sequence[Region], how: Candidate) -> ir.Model:
+    """A copy of the model in which the regions are in tiles as the candidate is."""
     copy = model.clone()
     there = dict(zip(model.graph, copy.graph, strict=True))
-    axes = {
-        mine: axis
-        for value, axis in candidate.region.axes.items()
-        for mine in _outputs_like(value, there)
-    }  # fmt: skip
-    facts = Facts(copy)
-    region = region_of(facts, [there[node] for node in candidate.region.members], axes)
-    assert region is not None, "the copy is the same model"
-    steps = steps_of(facts, region, candidate.count, keep=candidate.keep, vector=candidate.vector)
-    assert steps is not None, "the copy is the same model"
-    write_tiles(copy, region, steps)
+    for one in regions:
+        axes = {mine: axis for value, axis in one.axes.items() for mine in _outputs_like(value, there)}
+        facts = Facts(copy)
+        region = region_of(facts, [there[node] for node in one.members], axes)
+        assert region is not None, "the copy is the same model"
+        steps = steps_of(facts, region, how.count, keep=how.keep, vector=how.vector)
+        assert steps is not None, "alike regions have the same tiles"
+        write_tiles(copy, region, steps)
     return copy
 
 

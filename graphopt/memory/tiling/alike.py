@@ -1,0 +1,58 @@
+"""Equal places of a model, as its layers are: what is good for one region is good for those that are built alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from graphopt.memory.tiling.region import Region, region_of
+from graphopt.model.facts import Facts
+
+
+def regions_alike(facts: Facts, order: Sequence[ir.Node], region: Region) -> list[Region]:
+    """The other regions of the same nodes, at the same distances in the order; none has a node of another."""
+    place = {node: at for at, node in enumerate(order)}
+    places = [place[node] for node in region.members]
+    signs = [_sign(facts, node) for node in region.members]
+    taken = set(region.members)
+    found: list[Region] = []
+    for shift in range(-min(places), len(order) - max(places)):
+        members = [order[at + shift] for at in places]
+        if not taken.isdisjoint(members) or any(
+            node.op_type != sign[0] or _sign(facts, node) != sign for node, sign in zip(members, signs, strict=True)
+        ):
+            continue
+        there = dict(zip(region.members, members, strict=True))
+        if not all(_reads_alike(node, other, there) for node, other in there.items()):
+            continue
+        axes = {
+            mine: region.axes[theirs]
+            for node, other in there.items()
+            for theirs, mine in zip(node.outputs, other.outputs, strict=True)
+            if theirs in region.axes
+        }
+        one = region_of(facts, members, axes)
+        if one is not None and len(one.exits) == len(region.exits):
+            found.append(one)
+            taken.update(members)
+    return found
+
+
+def _sign(facts: Facts, node: ir.Node) -> tuple[object, ...]:
+    """What equal nodes have in common: the operator, and the dims of what it reads and makes."""
+    shapes = (None if value is None else facts.static_shape(value) for value in (*node.inputs, *node.outputs))
+    return node.op_type, node.domain, len(node.inputs), len(node.outputs), *shapes
+
+
+def _reads_alike(node: ir.Node, other: ir.Node, there: Mapping[ir.Node, ir.Node]) -> bool:
+    """Whether one reads of its region's nodes what the other reads of the nodes there."""
+    inside = set(there.values())
+    for mine, theirs in zip(node.inputs, other.inputs, strict=True):
+        maker, its = (None if value is None else value.producer() for value in (mine, theirs))
+        if maker in there:
+            if its is not there[maker] or mine is None or theirs is None or mine.index() != theirs.index():
+                return False
+        elif its in inside:
+            return False
+    return True
