@@ -17,6 +17,7 @@ from graphopt.errors import BudgetNotKept
 from graphopt.gradient.step import step_of
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.memory.tiling.apart import with_products_apart, with_values_again
+from graphopt.memory.tiling.expansions import with_expansions_late
 from graphopt.memory.tiling.layers import in_chunks
 from graphopt.memory.tiling.pools import with_pools_in_steps
 from graphopt.memory.tiling.search import LARGEST_TILED, Judge, Seen, tile_within
@@ -32,7 +33,8 @@ from memplan.work import Work
 
 SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for; the second where they are not packed into the first
 CHUNKS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # of the steps of recurrent layers
-TILE_WORK, WAY_WORK = 50_000_000_000, 30_000_000_000  # steps of searching, about as many nanoseconds; of one search
+TILE_WORK, WAY_WORK = 25_000_000_000, 18_000_000_000  # steps of searching, about as many nanoseconds; of one search
+AGAIN_WORK, TILED_WORK = 20_000_000_000, 5_000_000_000  # for kernels that run again; beside tiles, which have kept most
 PACKINGS = 3  # tries, each for as much less as the arena of the one before was above the budget
 DEAR = 1.02  # so much longer than without a budget may a program take before other ways are looked at
 TOO_DEAR = 1.1  # and so much before the model is taken apart
@@ -50,11 +52,11 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
     clock = Clock(costs)
     time = clock.of
 
-    def keep(one: Lowered) -> bool:
+    def keep(one: Lowered, work: int = AGAIN_WORK) -> bool:
         aim = budget
         for _ in range(PACKINGS):
             try:
-                fit = within_budget(one, aim, clock)
+                fit = within_budget(one, aim, clock, work)
             except BudgetNotKept as error:
                 if aim == budget:
                     least.append(error.least)
@@ -93,11 +95,11 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
             if not regions:
                 break
             now = in_place(lower(tiled))
-            if keep(now) or live_peak(memory_problem(now)) > budget:
+            if keep(now, TILED_WORK) or live_peak(memory_problem(now)) > budget:
                 break
 
     if not is_near(DEAR):
-        cut = with_pools_in_steps(model)
+        cut = with_pools_in_steps(with_expansions_late(model))
         cut = _in_order(cut, in_place(lower(cut)))
         tile(cut)
         if not is_near(TOO_DEAR) and (apart := _apart(cut, budget, judge)) is not cut:

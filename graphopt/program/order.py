@@ -45,8 +45,10 @@ def in_best_order(lowered: Lowered, *, places: bool = False) -> Lowered:
 
 
 @paused_collection()
-def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> Lowered:
+def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None, work: int = RECOMPUTE_WORK) -> Lowered:
     """Regions whose temporaries fit `budget` bytes, by times of `clock`; raises BudgetNotKept naming the least.
+
+    `work` are steps in which regions that run again are looked for.
 
     Results take the place of operands once it is known what runs when: a value that is made again has a place anew.
     """
@@ -66,7 +68,7 @@ def within_budget(lowered: Lowered, budget: int, clock: Clock | None = None) -> 
     together = region_graph(lowered, clock, groups, places=True)
     for tried, members in [(together, groups), *([(graph, {})] if groups else [])]:
         try:
-            order = recompute(tried, budget, work=RECOMPUTE_WORK).order
+            order = recompute(tried, budget, work=work).order
         except BudgetTooSmall as error:
             least = min(least, error.least)
             continue

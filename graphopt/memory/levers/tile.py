@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt.errors import BudgetNotKept
 from graphopt.memory.levers.lever import Fitted, Lever, Task
-from graphopt.memory.levers.order import best_order
+from graphopt.memory.levers.order import ORDER_WORK, best_order
 from graphopt.memory.levers.recompute import RECOMPUTATION, within
 from graphopt.memory.plan import given
 from graphopt.memory.sequence import write_order
@@ -25,7 +25,11 @@ def _fit(task: Task) -> Fitted | None:
     after = model_memory(tiled, sharing=sharing)
     planned = given(after)
     if planned.packing.arena_size > task.budget:
-        planned = min(planned, best_order(after), key=lambda plan: plan.packing.arena_size)
+        planned = min(
+            planned,
+            best_order(after, work=min(ORDER_WORK, task.work[TILES.name])),
+            key=lambda plan: plan.packing.arena_size,
+        )
     if planned.packing.arena_size > task.budget:
         if not task.work[RECOMPUTATION.name]:
             raise BudgetNotKept(task.budget, planned.packing.arena_size)

@@ -21,7 +21,7 @@ from graphopt.memory.tiling.write import split_around
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Range
-from graphopt.model.operators.table import formula_of
+from graphopt.model.operators.table import formula_of, operator_of
 from memplan.work import Work
 
 COUNTS = (2, 3, 4, 6, 8, 12, 16)
@@ -121,7 +121,7 @@ class Around:
         order = [memory.nodes[one.name] for one in memory.graph.operators[first : last + 1]]
         members = members_of(facts, order, axes)
         region = region_of(facts, members, axes) if members else None
-        if region is None:
+        if region is None or (self._kind.views and all(map(_moves, region.members))):
             return None
         stretch = Stretch(memory, facts, first, last, views=self._kind.views)
         if stretch.least >= least:
@@ -240,6 +240,12 @@ def _front(steps: Sequence[int], costs: Sequence[int]) -> list[int]:
         stride = (len(found) - 1) / (ENDS - 1)
         found = [found[round(number * stride)] for number in range(ENDS)]
     return [step for step, _ in found]
+
+
+def _moves(node: ir.Node) -> bool:
+    """Whether the node only moves elements, as a Slice does: a view in a program, of which tiles save nothing."""
+    operator = operator_of(node)
+    return operator is not None and operator.moves
 
 
 def _keeps_bits(facts: Facts, step: Step, columns: int) -> bool:

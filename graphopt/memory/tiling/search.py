@@ -26,7 +26,7 @@ from memplan.work import Work
 LARGEST_TILED = 1_000  # nodes of a model in which tiles are looked for although another way has kept the budget
 TILE_WORK = 60_000_000_000  # steps, about as many nanoseconds
 STEPS_PER_NODE = 250_000  # of a model that is written and read
-STEPS_PER_LOWERED = 750_000  # of a model that is lowered too
+STEPS_PER_LOWERED = 1_000_000  # of a model that is lowered too
 AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
 EXACT = 3  # candidates that are written to see what they really take
 MOST_EXACT = 12  # where none of the first ones takes less: estimates do not know how kernels lay images out
@@ -144,7 +144,6 @@ class _Search:
 
     def _tiled(self, now: _Tiled, found: Candidate) -> _Tiled:
         """With the region in tiles, and with it those alike that need more than the budget too."""
-        self._work.spend((STEPS_PER_NODE if self._judge is by_nodes else STEPS_PER_LOWERED) * len(now.model.graph))
         order = [now.memory.nodes[one.name] for one in now.memory.graph.operators]
         live = dict(zip(order, now.seen.live, strict=True))
         regions = [found.region]
@@ -152,6 +151,7 @@ class _Search:
             if max(live[node] for node in one.members) > self._budget:
                 regions.append(one)
         model = _applied(now.model, regions, found)
+        self._work.spend((STEPS_PER_NODE if self._judge is by_nodes else STEPS_PER_LOWERED) * len(model.graph))
         memory = model_memory(model, sharing=now.memory.sharing, vector=self._kind.vector)
         return _Tiled(model, memory, now.regions + len(regions), self._judge(model, memory))
 
