@@ -21,6 +21,7 @@ from graphopt.memory.tiling.expansions import with_expansions_late
 from graphopt.memory.tiling.layers import in_chunks
 from graphopt.memory.tiling.pools import with_pools_in_steps
 from graphopt.memory.tiling.search import LARGEST_TILED, Judge, Seen, tile_within
+from graphopt.memory.tiling.statistics import with_statistics_apart
 from graphopt.model.nodes import implicit_inputs
 from graphopt.program.clock import Clock
 from graphopt.program.costs import ESTIMATED, Costs
@@ -139,7 +140,7 @@ def _in_order(model: ir.Model, lowered: Lowered) -> ir.Model:
 
 def _apart(model: ir.Model, budget: int, judge: Judge) -> ir.Model:
     """The model with products and values apart that are in the way of tiles."""
-    divided = with_products_apart(model)
+    divided = with_products_apart(with_statistics_apart(model, model_memory(model), budget))
     memory = model_memory(divided)
     return with_values_again(divided, memory, judge(divided, memory).live, budget)
 
