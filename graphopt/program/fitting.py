@@ -93,9 +93,9 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
             tiled, regions = tile_within(
                 one, aim, sharing="strided", columns=0, vector=lanes, work=given, judge=judge, dear=DEAR
             )
-            if not regions:
-                break
             now = in_place(lower(tiled))
+            if not regions and live_peak(memory_problem(now)) > budget:
+                break
             if keep(now, TILED_WORK) or live_peak(memory_problem(now)) > budget:
                 break
 

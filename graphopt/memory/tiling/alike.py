@@ -50,7 +50,7 @@ def _reads_alike(node: ir.Node, other: ir.Node, there: Mapping[ir.Node, ir.Node]
     inside = set(there.values())
     for mine, theirs in zip(node.inputs, other.inputs, strict=True):
         maker, its = (None if value is None else value.producer() for value in (mine, theirs))
-        if maker in there:
+        if maker is not None and maker in there:
             if its is not there[maker] or mine is None or theirs is None or mine.index() != theirs.index():
                 return False
         elif its in inside:

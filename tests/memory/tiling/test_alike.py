@@ -1,0 +1,73 @@
+"""Equal layers: what is alike and what is not, and that the search tiles all of them at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.memory.plan import problem_of
+from graphopt.memory.tensors import model_memory
+from graphopt.memory.tiling.alike import regions_alike
+from graphopt.memory.tiling.region import region_of
+from graphopt.memory.tiling.search import STEPS_PER_NODE, tile_within
+from graphopt.model.facts import Facts
+from graphopt.model.load import load
+from graphopt.model.save import to_proto
+from memplan.bounds import live_peak
+from tests import support
+
+DRAW = np.random.default_rng(5)
+ARRAYS = {
+    "up": DRAW.standard_normal((8, 64)).astype(np.float32), "down": DRAW.standard_normal((64, 8)).astype(np.float32),
+}  # fmt: skip
+LAYER = "{h} = MatMul({x}, up) {g} = Sigmoid({h}) {y} = MatMul({g}, down)"
+
+
+def _layers(count: int) -> str:
+    body = " ".join(LAYER.format(h=f"h{one}", g=f"g{one}", x=f"x{one}", y=f"x{one + 1}") for one in range(count))
+    return f"g (float[64,8] x0) => (float[64,8] x{count}) {{ {body} }}"
+
+
+def _alike(text: str, members: tuple[int, ...]) -> list[list[str]]:
+    model = load(support.model(text, **ARRAYS))
+    order, facts = list(model.graph), Facts(model)
+    nodes = [order[one] for one in members]
+    region = region_of(facts, nodes, {node.outputs[0]: 0 for node in nodes})
+    assert region is not None
+    return [[node.outputs[0].name or "" for node in one.members] for one in regions_alike(facts, order, region)]
+
+
+def test_layers_are_alike() -> None:
+    assert _alike(_layers(3), (3, 4, 5)) == [["h0", "g0", "x1"], ["h2", "g2", "x3"]]
+
+
+@pytest.mark.parametrize(
+    ("instead", "by"),
+    [
+        ("g1 = Sigmoid(h1)", "g1 = Tanh(h1)"),  # another operator
+        ("x2 = MatMul(g1, down)", "x2 = MatMul(g0, down)"),  # it reads of another layer what the first reads of its own
+        ("g1 = Sigmoid(h1)", "o = Identity(up) g1 = Sigmoid(h1)"),  # another node stands between its own
+    ],
+)
+def test_others_are_not(instead: str, by: str) -> None:
+    assert _alike(_layers(2), (0, 1, 2)) == [["h1", "g1", "x2"]]
+    text = _layers(2).replace(instead, by)
+    assert _alike(text, (0, 1, 2)) == []
+
+
+def test_nodes_are_in_one_region_only() -> None:
+    chain = "g (float[64,8] x) => (float[64,8] d) { a = Tanh(x) b = Tanh(a) c = Tanh(b) d = Tanh(c) }"
+    assert _alike(chain, (0, 1)) == [["c", "d"]]
+
+
+def test_all_layers_go_into_tiles_at_once() -> None:
+    """The work is enough for two models that are written, and there are five layers."""
+    model = load(support.model(_layers(5), **ARRAYS))
+    before = live_peak(problem_of(model_memory(model).graph))
+    work = 3 * STEPS_PER_NODE * len(model.graph)
+    tiled, regions = tile_within(model, before // 2, columns=0, work=work)
+    assert regions == 5
+    assert live_peak(problem_of(model_memory(tiled).graph)) <= before // 2
+    x = DRAW.standard_normal((64, 8)).astype(np.float32)
+    whole, parts = (support.session(to_proto(one)).run(None, {"x0": x})[0] for one in (model, tiled))
+    np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-4)
