@@ -30,6 +30,7 @@ STEPS_PER_LOWERED = 1_000_000  # of a model that is lowered too
 AIMS = (1.0, 0.85, 0.7)  # what to keep around each step, of the budget: cheap choices may leave no way on
 EXACT = 3  # candidates that are written to see what they really take
 MOST_EXACT = 12  # where none of the first ones takes less: estimates do not know how kernels lay images out
+LITTLE = 32  # part of what is above the budget: tiles that still need all but that are no step towards it
 LEAST_OPSET = 10  # Slice with ends as operands
 
 
@@ -131,7 +132,7 @@ class _Search:
                 trial = (*done, found.name())
                 if trial not in self._trials:
                     self._trials[trial] = self._tiled(now, found)
-                if _worse(self._trials[trial].seen.steps) < _worse(now.seen.steps):
+                if self._helps(now, self._trials[trial]):
                     better.append(trial)
                     if self._judge is by_nodes:  # whose times are those by which candidates are sorted
                         break
@@ -141,6 +142,13 @@ class _Search:
             now = self._trials[done]
             self._progress(f"{now.regions} regions in tiles")
         return now
+
+    def _helps(self, now: _Tiled, then: _Tiled) -> bool:
+        """Whether less is needed, and not as good as the same within the tiles that were made for it."""
+        before, after = _worse(now.seen.steps), _worse(then.seen.steps)
+        worst = max(range(len(then.seen.live)), key=then.seen.live.__getitem__)
+        is_new = then.memory.graph.operators[worst].name not in now.memory.nodes
+        return after < before and not (is_new and (before[0] - after[0]) * LITTLE < before[0] - self._budget)
 
     def _tiled(self, now: _Tiled, found: Candidate) -> _Tiled:
         """With the region in tiles, and with it those alike that need more than the budget too."""
