@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from graphopt.memory.tiling.region import Region, region_of
+from graphopt.memory.tiling.region import Region, members_of, region_of
 from graphopt.model.facts import Facts
 
 
@@ -32,6 +32,9 @@ def regions_alike(facts: Facts, order: Sequence[ir.Node], region: Region) -> lis
             for theirs, mine in zip(node.outputs, other.outputs, strict=True)
             if theirs in region.axes
         }
+        stretch = order[min(places) + shift : max(places) + shift + 1]
+        if members_of(facts, stretch, axes) != members:
+            continue  # something between them needs some and is needed by others
         one = region_of(facts, members, axes)
         if one is not None and len(one.exits) == len(region.exits):
             found.append(one)

@@ -55,6 +55,17 @@ def test_others_are_not(instead: str, by: str) -> None:
     assert _alike(text, (0, 1, 2)) == []
 
 
+def test_no_node_needs_some_of_a_region_and_is_needed_by_it() -> None:
+    """What the second product is added to is there before the first layer, but comes of the second one itself."""
+    layer = "h{n} = MatMul({x}, up) {o} g{n} = Add(h{n}, {b}) {y} = MatMul(g{n}, down)"
+    first = layer.format(n=0, x="x", o="o = Tanh(b)", b="b", y="m")
+    text = "g (float[64,8] x, float[64,64] b) => (float[64,8] y, float[64,64] o) {{ {0} {1} }}"
+    apart = layer.format(n=1, x="m", o="c = Tanh(b)", b="c", y="y")
+    within = layer.format(n=1, x="m", o="c = Tanh(h1)", b="c", y="y")
+    assert _alike(text.format(first, apart), (0, 2, 3)) == [["h1", "g1", "y"]]
+    assert _alike(text.format(first, within), (0, 2, 3)) == []
+
+
 def test_nodes_are_in_one_region_only() -> None:
     chain = "g (float[64,8] x) => (float[64,8] d) { a = Tanh(x) b = Tanh(a) c = Tanh(b) d = Tanh(c) }"
     assert _alike(chain, (0, 1)) == [["c", "d"]]
