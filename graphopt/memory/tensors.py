@@ -81,8 +81,7 @@ def model_memory(
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
     result bytes of its own; "in place" leaves out operands of a Concat and results of a Split, "strided" has such on
     any axis and no bytes of outputs; images then lie in blocks of a `vector` of channels, which no part begins within.
-    Raises OptionError naming a dim without a number, or a tensor whose size a run
-    alone can tell.
+    Raises OptionError naming a dim without a number, or a tensor whose size a run alone can tell.
 
     What a training step carries to the next one has no bytes: the caller has memory for it, which he binds.
     """

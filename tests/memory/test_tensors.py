@@ -77,6 +77,19 @@ def test_in_a_program_parts_lie_along_any_axis_and_outputs_elsewhere() -> None:
     assert next(one.size for one in graph.values if one.name == "y") == 0
 
 
+@pytest.mark.parametrize(
+    ("kernel", "inside"),
+    [("MaxPool<kernel_shape = [1, 1]>(w)", ["a", "c"]), ("Softmax(w)", ["a", "b", "c"])],  # of images, of others
+)
+def test_no_part_of_images_begins_within_a_block_of_channels(kernel: str, inside: list[str]) -> None:
+    """Parts of 8, 8, 12 and 12 channels: the last one begins at channel 28, blocks have 8."""
+    text = f"""g (float[1,8,3,3] x, float[1,12,3,3] y) => (float[1,40,3,3] z) {{
+        a = Exp(x) b = Exp(y) c = Neg(x) w = Concat<axis = 1>(a, c, y, b) z = {kernel}
+    }}"""
+    memory = model_memory(load(support.model(text)), sharing="strided", vector=8)
+    assert sorted(one.value for one in memory.graph.shares if one.of == "w" and one.value != "y") == inside
+
+
 def test_a_subgraphs_tensors_are_its_nodes_workspace() -> None:
     memory = read(
         """g (bool c, float[8] x) => (float[8] y) {
