@@ -34,7 +34,7 @@ from memplan.work import Work
 
 SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for; the second where they are not packed into the first
 CHUNKS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # of the steps of recurrent layers
-TILE_WORK, WAY_WORK = 25_000_000_000, 18_000_000_000  # steps of searching, about as many nanoseconds; of one search
+TILE_WORK, WAY_WORK = 40_000_000_000, 30_000_000_000  # steps of searching, about as many nanoseconds; of one search
 AGAIN_WORK, TILED_WORK = 20_000_000_000, 5_000_000_000  # for kernels that run again; beside tiles, which have kept most
 PACKINGS = 3  # tries, each for as much less as the arena of the one before was above the budget
 DEAR = 1.02  # so much longer than without a budget may a program take before other ways are looked at
