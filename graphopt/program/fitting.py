@@ -36,7 +36,8 @@ SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for; the second wher
 CHUNKS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # of the steps of recurrent layers
 TILE_WORK, WAY_WORK = 40_000_000_000, 30_000_000_000  # steps of searching, about as many nanoseconds; of one search
 AGAIN_WORK, TILED_WORK = 20_000_000_000, 5_000_000_000  # for kernels that run again; beside tiles, which have kept most
-PACKINGS = 3  # tries, each for as much less as the arena of the one before was above the budget
+PACKINGS = 3  # tries, each for as much less as the arena of the one before was above the budget, the last one for
+LOST = 64  # this part of the budget at the least: other plans lose other gaps
 DEAR = 1.02  # so much longer than without a budget may a program take before other ways are looked at
 TOO_DEAR = 1.1  # and so much before the model is taken apart
 
@@ -55,7 +56,7 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
 
     def keep(one: Lowered, work: int = AGAIN_WORK) -> bool:
         aim = budget
-        for _ in range(PACKINGS):
+        for turn in range(PACKINGS):
             try:
                 fit = within_budget(one, aim, clock, work)
             except BudgetNotKept as error:
@@ -67,7 +68,7 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
                 found.append(fit)
                 return True
             least.append(arena)
-            aim -= arena - budget  # what packing loses between buffers
+            aim -= max(arena - budget, turn * budget // LOST)  # what packing loses between buffers
         return False
 
     before = time(lowered)
