@@ -114,13 +114,9 @@ class Reference:
             except CannotRun:  # an engine that will not give a condition out
                 pass
         self.noise = Noise(
-            workplace,
-            runnable,
-            self.runner,
-            self._sound,
-            lambda: work(self.sizes[0] if self.sizes else {}),
+            workplace, runnable, self.runner, self._sound, lambda: work(self.sizes[0] if self.sizes else {}),
             self.cases,
-        )
+        )  # fmt: skip
         self.inputs = inputs_of(runnable)
         for one in given:
             self._give(one)

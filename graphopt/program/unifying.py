@@ -64,8 +64,8 @@ def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | in
             )
     fit = _Fit(tuple(dims), tuple(samples))
     derived = tuple(number for numbers in held for number in numbers)
-    count = len(dims) + len(derived)
-    sizes = Buffer(1 + max((one.id for one in whole.buffers), default=0), "sizes", 8 * count, SIZES, "")
+    count, last = len(dims) + len(derived), max((one.id for one in whole.buffers), default=0)
+    sizes = Buffer(1 + last, "sizes", 8 * count, SIZES, "")
     given = len(whole.inputs) - len(held)
     starts = itertools.accumulate(map(len, held), initial=len(dims))
     unifier = _Unifier(fit, tuple(samples.values()), sizes, {given + at: 8 * one for at, one in enumerate(starts)})
@@ -177,8 +177,7 @@ class _Fit:
 
     def _bases(self) -> list[list[tuple[int, ...]]]:
         """Sets of terms, each without further ones: products of dims, then those with one of the dims squared."""
-        count = len(self.dims)
-        found = [list(itertools.product(range(2), repeat=count))]
+        found = [list(itertools.product(range(2), repeat=(count := len(self.dims))))]
         for squared in range(count):
             found.append(
                 [term for term in itertools.product(range(3), repeat=count)
@@ -384,15 +383,12 @@ def _record(like: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _sample(dims: Sequence[Dim], point: Point, lower: Lower) -> Lowered:
-    """The regions of one size of the range; raises NotLowered naming that size.
-
-    What follows from sizes is an input in a range, and may leave dims unknown that a single size decides.
-    """
+    """The regions of one size of the range; raises NotLowered naming it: a size alone may decide more dims."""
     try:
         return lower(point)
     except NotLowered as error:
-        reason = str(error).rstrip(".")
-        raise NotLowered(f"{reason} where {_said(dims, point)} is one of many: {_way_out(dims)}.") from error
+        reason, size = str(error).rstrip("."), _said(dims, point)
+        raise NotLowered(f"{reason} for {size} as one of many: {_way_out(dims)}.") from error
 
 
 def _said(dims: Sequence[Dim], point: Point) -> str:

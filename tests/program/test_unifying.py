@@ -92,7 +92,7 @@ def test_a_size_that_has_no_program_is_named() -> None:
     def refused(point: Point) -> Lowered:
         raise NotLowered("the dims of 'y' are not all numbers.")
 
-    with pytest.raises(NotLowered, match=r"'y' are not all numbers where n=\d+ is one of many: .* n=9 for example"):
+    with pytest.raises(NotLowered, match=r"'y' are not all numbers for n=\d+ as one of many: .* n=9 for example"):
         unified((Dim("n", 1, 9, 0),), refused)
 
 
