@@ -81,9 +81,7 @@ class Noise:
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
         ways = EXACT_WAYS if case.draw in EXACT else WAYS
-        if (
-            case.draw == "zeros"
-        ):  # they stay zeros where numbers are moved by shares: what biases make of them is no tie
+        if case.draw == "zeros":  # which stay zeros where numbers are moved; what biases make of them is no tie
             ways = (*ways, "sums", *STEPPED_WAYS)
         for number, way in enumerate(ways):
             if number == len(case.samples):
