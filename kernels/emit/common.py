@@ -17,7 +17,7 @@ from kernels.llvm.module import NAME, Module
 from kernels.target import Target
 
 _NUMBER = re.compile(r"_(\d+)(?:_|$)")
-_DIGITS = 10  # of what decides a function, in its symbol
+_DIGITS = 16  # of the hash of what decides a function, in its symbol: 64 bits, which no two of a program share
 _INTERNAL, _HIDDEN, _CONSTANT = "define internal ", "define hidden ", " = internal constant "
 
 
