@@ -85,4 +85,4 @@ def test_a_saved_model_compiles_whole_and_gives_what_it_was_made_of(name: str, t
     feed = {"x": GENERATOR.standard_normal([one.dim_value for one in given]).astype(np.float32)}
     wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
     for one, other in zip(program.run(None, feed), wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)  # sums of at most 180 products
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)  # sums of at most 180 products

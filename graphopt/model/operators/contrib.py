@@ -59,13 +59,11 @@ def _grouped(node: ir.Node, facts: Knowledge) -> Result:
 
     A cache that is declared as long as the old one lies in the old one's buffer.
     """
-    query, heads, groups = (
-        source_shape(node, facts),
-        *(int_attribute(node, one, 0) for one in ("num_heads", "kv_num_heads")),
-    )
-    if query is None or len(query) != 3 or not heads or not groups:
+    source, query = node.inputs[0], source_shape(node, facts)
+    heads, groups = (int_attribute(node, one, 0) for one in ("num_heads", "kv_num_heads"))
+    if source is None or query is None or len(query) != 3 or not heads or not groups:
         return None
-    kind, packed = facts.known(node.inputs[0]).type, input_at(node, 1) is None  # type: ignore[arg-type]
+    kind, packed = facts.known(source).type, input_at(node, 1) is None
     size = dims.quotient(query[2], heads + 2 * groups if packed else heads)
     past, total = (input_at(node, at) for at in (3, 6))
     before = (None if past is None else facts.shape(past)) or (0,) * 4

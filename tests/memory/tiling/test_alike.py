@@ -81,4 +81,4 @@ def test_all_layers_go_into_tiles_at_once() -> None:
     assert live_peak(problem_of(model_memory(tiled).graph)) <= before // 2
     x = DRAW.standard_normal((64, 8)).astype(np.float32)
     whole, parts = (support.session(to_proto(one)).run(None, {"x0": x})[0] for one in (model, tiled))
-    np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-5)  # sums of 64 products of up to 13, five layers

@@ -9,36 +9,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from graphopt.memory.tiling.axes import axes_from
 from graphopt.memory.tiling.locality import part
-from graphopt.memory.tiling.region import region_of, steps_of
-from graphopt.memory.tiling.write import write_tiles
-from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
 from graphopt.model.operators.parts import Range
 from graphopt.model.save import to_proto
 from tests import support
-
-
-def tiled(model: ir.Model, axis: int, count: int) -> ir.Model | None:
-    """All nodes as one region, along `axis` of the last one's result."""
-    work = model.clone()
-    facts = Facts(work)
-    members = list(work.graph)
-    region = region_of(facts, members, axes_from(facts, members[-1].outputs[0], axis, members))
-    steps = None if region is None else steps_of(facts, region, count)
-    if region is None or steps is None:
-        return None
-    write_tiles(work, region, steps)
-    return work
-
+from tests.memory.tiling.tiles import assert_tiles_equal, tiled, weights
 
 ANGLES = "float[1,6,2] c, float[1,6,2] s"
 
@@ -80,29 +62,6 @@ def test_heads_of_attention(rank: int, shared: int) -> None:
     counts = f"<q_num_heads = 8, kv_num_heads = {shared}>" if rank == 3 else ""
     text = f"g ({inputs}, float[8,3,5] m) => (float{made} y) {{ y = Attention{counts}(q, k, v, m) }}"
     assert_same_by_reference(support.model(text, opset=23), 1 if rank == 4 else 2)
-
-
-def assert_tiles_equal(proto: onnx.ModelProto, axis: int, count: int) -> None:
-    done = tiled(load(proto), axis, count)
-    assert done is not None, "it can be tiled"
-    changed = to_proto(done)
-    onnx.checker.check_model(changed, full_check=True)
-    assert [value.name for value in changed.graph.output] == [value.name for value in proto.graph.output]
-    draw = np.random.default_rng(0)
-    feed = {
-        value.name: draw.integers(
-            -8, 9, [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        ).astype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-        for value in proto.graph.input
-    }  # fmt: skip
-    for one, other in zip(
-        support.session(proto).run(None, feed), support.session(changed).run(None, feed), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
-
-
-def weights(*shape: int) -> np.ndarray:
-    return np.random.default_rng(1).integers(-4, 5, shape).astype(np.float32)
 
 
 @st.composite
@@ -386,60 +345,3 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
 @given(networks(), st.integers(2, 3))
 def test_networks_with_branches_give_the_same_bits(proto: onnx.ModelProto, count: int) -> None:
     assert_tiles_equal(proto, 2, count)
-
-
-# -- channels -----------------------------------------------------------------------------------------------------
-
-
-def test_channels_of_a_convolution_take_rows_of_its_weights() -> None:
-    """The weights of a tile are weights of the file: nothing is cut in a run, and nothing is stored twice."""
-    proto = support.model(
-        "g (float[1,3,6,6] x) => (float[1,8,6,6] y) { a = Conv<pads = [1, 1, 1, 1]>(x, w, b) y = Relu(a) }",
-        w=weights(8, 3, 3, 3), b=weights(8),
-    )  # fmt: skip
-    assert_tiles_equal(proto, 1, 4)
-    done = tiled(load(proto), 1, 4)
-    assert done is not None
-    assert [node.op_type for node in done.graph] == ["Conv", "Relu"] * 4 + ["Concat"]
-    stored = {name: value.shape for name, value in done.graph.initializers.items()}
-    assert sorted(tuple(shape or ()) for shape in stored.values()) == [(2,)] * 4 + [(2, 3, 3, 3)] * 4
-
-
-def test_channels_go_through_groups_and_pools() -> None:
-    """Expanded, by groups of two, pooled: all of it along the channels."""
-    text = """g (float[1,4,12,12] x) => (float[1,16,3,3] y) {
-        a = Conv(x, up) b = Relu(a) c = Conv<group = 8, pads = [1, 1, 1, 1], strides = [2, 2]>(b, each, bias)
-        y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
-    }"""
-    proto = support.model(text, up=weights(16, 4, 1, 1), each=weights(16, 2, 3, 3), bias=weights(16))
-    for count in (2, 4, 8):
-        assert_tiles_equal(proto, 1, count)
-    done = tiled(load(proto), 1, 4)
-    assert done is not None
-    groups = [nodes.int_attribute(node, "group", 1) for node in done.graph if node.op_type == "Conv"]
-    assert groups == [1, 2] * 4
-
-
-def test_a_group_is_computed_whole() -> None:
-    """Three tiles of two groups with six channels each: the middle one needs both groups, and is cut from them."""
-    proto = support.model(
-        "g (float[1,4,5,5] x) => (float[1,12,5,5] y) { y = Conv<group = 2>(x, w) }", w=weights(12, 2, 1, 1)
-    )
-    assert_tiles_equal(proto, 1, 3)
-    done = tiled(load(proto), 1, 3)
-    assert done is not None
-    groups = [nodes.int_attribute(node, "group", 1) for node in done.graph if node.op_type == "Conv"]
-    assert groups == [1, 2, 1]
-
-
-def test_weights_that_a_caller_gives_are_not_cut() -> None:
-    text = "g (float[1,3,6,6] x, float[8,3,1,1] w) => (float[1,8,6,6] y) { y = Conv(x, w) }"
-    assert tiled(load(support.model(text)), 1, 4) is None
-
-
-def test_a_constant_operand_is_cut_when_the_model_is_written() -> None:
-    proto = support.model("g (float[1,8,6,6] x) => (float[1,8,6,6] y) { y = Add(x, c) }", c=weights(8, 1, 1))
-    assert_tiles_equal(proto, 1, 4)
-    done = tiled(load(proto), 1, 4)
-    assert done is not None
-    assert [node.op_type for node in done.graph] == ["Slice", "Add"] * 4 + ["Concat"], "x is cut, c is not"

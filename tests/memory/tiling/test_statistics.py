@@ -17,6 +17,8 @@ from kernels.target import host
 from tests import support
 from tests.program.regions.running import run_lowered
 
+# Sums of 128 products of up to 60, and of 799 elements before: float32 keeps 6e-8 of each, errors grow as the root.
+TOLERANCE = 1e-4
 DRAW = np.random.default_rng(13)
 ARRAYS = {
     "taps": DRAW.standard_normal((16, 1, 10)).astype(np.float32),
@@ -40,7 +42,7 @@ def test_every_pass_makes_its_operand_again() -> None:
     assert operators.count("Conv") == 4 and "InstanceNormalization" not in operators
     x = DRAW.standard_normal((1, 1, 4000)).astype(np.float32)
     before, after = (support.session(to_proto(one)).run(None, {"x": x})[0] for one in (model, apart))
-    np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(after, before, rtol=0, atol=TOLERANCE)
 
 
 def test_a_program_holds_no_two_of_the_operand() -> None:
@@ -53,7 +55,7 @@ def test_a_program_holds_no_two_of_the_operand() -> None:
     assert planned(kept).plan.arena_size <= 1.1 * operand
     x = DRAW.standard_normal((1, 1, 4000)).astype(np.float32)
     (expected,) = support.session(support.model(SPEECH, 20, **ARRAYS)).run(None, {"x": x})
-    np.testing.assert_allclose(run_lowered(kept, {"x": x})[0], expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(run_lowered(kept, {"x": x})[0], expected, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize(
