@@ -211,9 +211,10 @@ class _AliasClasses:
         return False
 
     def _views(self, member: str, result: str) -> bool:
+        """Whether the buffer was made as a view of the result: neither in place of it nor as an operand of it."""
         while member != result:
             alias = self.aliases.get(member)
-            if alias is None or alias.overwrites:
+            if alias is None or alias.overwrites or self.lives[alias.of].begin > self.lives[member].begin:
                 return False
             member = alias.of
         return True

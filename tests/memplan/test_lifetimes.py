@@ -152,3 +152,17 @@ def test_a_part_of_what_is_needed_longer_lies_in_no_concatenation() -> None:
     held = {buffer.name: buffer.alias for buffer in problem.buffers}
     assert held["a"] is None and held["c"] is not None
     verify(problem, solve(problem))
+
+
+def test_what_holds_a_part_laid_into_a_concatenation_stands_on_no_other_part() -> None:
+    """y joins c and the second half of a, which are needed at once: with that half in y, a's first half is in c's place."""
+    values = [Value(name, size) for name, size in (("a", 2), ("c", 1), ("second", 1))]
+    operators = [
+        Operator("make", (), ("a",)),
+        Operator("compute", (), ("c",)),
+        Operator("halve", ("a",), ("second",)),
+        Operator("join", ("c", "second"), ("y",)),
+    ]
+    shares = (Share("second", "a", 1), Share("c", "y"), Share("second", "y", 1))
+    problem = memory_problem(Graph((*values, Value("y", 2, "output")), tuple(operators), shares), alignment=1)
+    verify(problem, apart(problem))
