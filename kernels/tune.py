@@ -92,7 +92,6 @@ class Rival:
     def __init__(self, kernel: Kernel, cache: ObjectCache | None = None) -> None:
         self.kernel = kernel
         self.code = Executable([kernel], cache)
-        self.scratch = placed(np.zeros(kernel.scratch_bytes, np.uint8))
 
 
 class Trial:
@@ -100,7 +99,8 @@ class Trial:
 
     `address` says where a kernel's code lies, `weights` are those of the listing, `inputs` the bytes of each input. A
     rival whose weights take more bytes than those that lie in the listing gets room of its own, filled with theirs:
-    only the time of its runs means something, and its results are those of other weights.
+    only the time of its runs means something, and its results are those of other weights. Scratch is one for all, as in
+    a program: what the run before left in the caches is a part of a kernel's time.
     """
 
     def __init__(
@@ -116,12 +116,8 @@ class Trial:
         }  # fmt: skip
         self._kept: list[object] = [address]
         self._kernels = {kernel.name: kernel for kernel in listing.kernels}
-        scratch = placed(np.zeros(listing.scratch_bytes, np.uint8))
-        self._kept.append(scratch)
-        self._own = []
-        for run in listing.runs:
-            kernel = self._kernels[run.kernel]
-            self._own.append(self._prepared(kernel, run, address(kernel.name), scratch.ctypes.data))
+        self._entries = {name: address(name) for name in self._kernels}
+        self._lay_scratch(listing.scratch_bytes)
 
     def extra_bytes(self, kernel: Kernel) -> int:
         """The room that a rival of the kernel with its name takes besides, over all of its runs."""
@@ -143,6 +139,7 @@ class Trial:
         times as slow as the best of their kernel take no more; with `ahead` all rivals that need more than this share
         of its own kernel's time, and where a kernel has SEVERAL runs after one turn, the others after a second.
         """
+        self._make_room(rival for some in rivals.values() for rival in some)
         ways = {
             number: [self._own[number], *(self._in_place(rival, run) for rival in rivals[run.kernel])]
             for number, run in enumerate(self.runs)
@@ -194,6 +191,7 @@ class Trial:
 
     def whole(self, chosen: Mapping[str, Rival], rounds: int, until: float | None = None) -> tuple[float, float]:
         """Seconds of the whole program as it is, and with rivals in place of some of its kernels, by turns."""
+        self._make_room(chosen.values())
         other = [
             self._in_place(chosen[run.kernel], run) if run.kernel in chosen else own
             for run, own in zip(self.runs, self._own, strict=True)
@@ -225,21 +223,33 @@ class Trial:
             if taken < least[number][turn[number]]:
                 least[number][turn[number]] = taken
 
-    def _prepared(self, kernel: Kernel, run: Run, entry: int, scratch: int) -> _Prepared:
+    def _lay_scratch(self, size: int) -> None:
+        """Room for what every kernel keeps while it runs; the program's own are prepared for it."""
+        self._scratch = placed(np.zeros(size, np.uint8))
+        self._own = [self._prepared(self._kernels[run.kernel], run, self._entries[run.kernel]) for run in self.runs]
+
+    def _make_room(self, rivals: Iterable[Rival]) -> None:
+        """Larger scratch where a rival needs it."""
+        most = max((rival.kernel.scratch_bytes for rival in rivals), default=0)
+        if most > self._scratch.size:
+            self._lay_scratch(most)
+
+    def _prepared(self, kernel: Kernel, run: Run, entry: int) -> _Prepared:
         mine = self._kernels[run.kernel].operands
         pointers = [
             self._address(place) if one.bytes <= own.bytes else self._filled(one.bytes, own.bytes, place)
             for one, own, place in zip(kernel.operands, mine, run.operands, strict=True)
         ]
         table = np.array(pointers, np.uint64)
-        row = np.array([entry, table.ctypes.data, 0, kernel.blocks, scratch if kernel.scratch_bytes else 0], np.uint64)
+        scratch = self._scratch.ctypes.data if kernel.scratch_bytes else 0
+        row = np.array([entry, table.ctypes.data, 0, kernel.blocks, scratch], np.uint64)
         self._kept += [table, row]
         run_rows = driver(self._target, units=kernel.module.uses_units)
         return functools.partial(run_rows, row.ctypes.data, 1)
 
     def _in_place(self, rival: Rival, run: Run) -> _Prepared:
         self._kept.append(rival)
-        return self._prepared(rival.kernel, run, rival.code.address(rival.kernel.name), rival.scratch.ctypes.data)
+        return self._prepared(rival.kernel, run, rival.code.address(rival.kernel.name))
 
     def _address(self, place: Place) -> int:
         return int(self._memory[place.space][place.argument].ctypes.data) + place.offset

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,10 @@ from kernels.kernel import Kernel
 from kernels.listing import Argument, Listing, Place, Run
 from kernels.run import Executable, aligned, placed
 from kernels.target import host, x86_64_v3
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
+from kernels.templates.convolution.winograd_choice import Winograd
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.tune import SEVERAL, Choice, Database, Rival, Trial, key
 from tests.kernels.clocks import Ticks
@@ -116,6 +122,37 @@ def test_a_rival_with_larger_weights_has_room_of_its_own() -> None:
     more = wide.operand("b").bytes + wide.operand("c").bytes
     assert stage.extra_bytes(wide) == 2 * more
     assert stage.contest({"product": [Rival(wide)]}, rounds=1) == {"product": [2e9, 2e9]}
+
+
+def test_a_program_and_its_rivals_share_one_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scratch of its own would be cold: a rival that is the very same kernel then took up to a quarter longer."""
+    image = Layout(1, 16, (1, 12, 12), "NHWC", 0, (0, 1, 1), (0, 1, 1))
+    problem = Convolution(image, replace(image, before=(0, 0, 0), after=(0, 0, 0)), (1, 3, 3), pads=(0, 1, 1))
+    ways = [one for one in CONVOLUTION.candidates(problem, host()) if isinstance(one, Winograd)]
+    own, same, larger = (
+        CONVOLUTION.build(problem, one, host(), "convolution") for one in (ways[0], ways[0], replace(ways[0], room=12))
+    )
+    assert 0 < own.scratch_bytes < larger.scratch_bytes
+    sizes = [operand.bytes for operand in own.operands]
+    places = (Place("input"), Place("weights"), Place("output"))
+    output = (Argument("y", _f32(), (1, 12, 12, 16)),)
+    inputs = (Argument("x", _f32(), (1, 14, 14, 16)),)
+    listing = Listing("model", inputs, output, (own,), (Run("convolution", places),), 0, sizes[1])
+    seen: list[int] = []
+
+    def driver(*_: object, **__: object) -> Callable[[int, int], None]:
+        return lambda row, _: seen.append(np.frombuffer(ctypes.string_at(row, 40), np.uint64)[4])
+
+    monkeypatch.setattr("kernels.tune.driver", driver)
+    code = Executable([own])
+    ones = placed(np.ones(sizes[1] // 4, np.float32).view(np.uint8))
+    stage = Trial(listing, code.address, ones, [aligned(sizes[0] // 4)], host(), clock=Ticks([1] * 100))
+    stage.contest({"convolution": [Rival(same)]}, rounds=1)
+    assert len(seen) == 2 and len(set(seen)) == 1
+    seen.clear()
+    stage.contest({"convolution": [Rival(same), Rival(larger)]}, rounds=1)
+    stage.whole({"convolution": Rival(same)}, 1)
+    assert len(seen) == 5 and len(set(seen)) == 1
 
 
 def test_choices_are_kept_and_replaced(tmp_path: Path) -> None:

@@ -73,10 +73,13 @@ def repeats(problem: Convolution, candidate: Way, cut: Way) -> bool:
 
 
 def family(candidate: Way) -> tuple[str, Hashable]:
-    """The algorithm and the tile: direct ones whose weights pass part by part are a family of their own."""
+    """The algorithm and the tile: direct ones whose weights pass part by part are a family of their own.
+
+    Direct tiles of as many vectors hardly differ, whether two rows or four are in them; one row alone does.
+    """
     match candidate:
         case Direct():
-            tile = (candidate.rows, candidate.columns, candidate.vectors)
+            tile = (candidate.rows > 1, candidate.vectors)
             return ("direct", tile) if candidate.splits == 1 else ("direct in parts", (*tile, candidate.splits))
         case Depthwise():
             return "depthwise", (candidate.rows, candidate.columns)
