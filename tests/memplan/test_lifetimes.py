@@ -155,7 +155,7 @@ def test_a_part_of_what_is_needed_longer_lies_in_no_concatenation() -> None:
 
 
 def test_what_holds_a_part_laid_into_a_concatenation_stands_on_no_other_part() -> None:
-    """y joins c and the second half of a, which are needed at once: with that half in y, a's first half is in c's place."""
+    """y joins c and the second half of a: with that half in y, the first half of a lies in the place of c."""
     values = [Value(name, size) for name, size in (("a", 2), ("c", 1), ("second", 1))]
     operators = [
         Operator("make", (), ("a",)),
