@@ -15,6 +15,7 @@ from kernels.emit.ahead import REQUESTS, write_ahead
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.reading import DIRECT, FAULT, FETCHED, NAMED, SOURCE, state, write_reading
 from kernels.emit.refusal import called, within
+from kernels.emit.rows import rows_of
 from kernels.emit.spilling import SPILLED, write_spilling
 from kernels.listing import Fetch, FetchRows, Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
@@ -42,7 +43,7 @@ def write_fetches(module: Module, listing: Listing, layout: MemoryLayout, ticket
     write_ahead(module)
     if ticketed.spilled_bytes:
         write_spilling(module, layout, ticketed.spilled_bytes)
-    _write_free(module, layout, ticketed)
+    _write_free(module, listing, layout, ticketed)
     _write_begun(module, layout, ticketed)
     _write_ended(module, layout, ticketed)
     _write_all(module, ticketed)
@@ -148,17 +149,18 @@ def _field(f: Function, number: Value, field: int) -> Value:
     return f.load("i64", f.at(f.at(Value(("@fetch.rows",), "ptr"), f.mul(number, _ROW), "i8"), field, "i64"))
 
 
-def _write_free(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
+def _write_free(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """fetch_free(record, call, number) -> whether what a fetch waits for has ended."""
     given = (Parameter("record"), Parameter("call", "i64"), Parameter("number", "i64"))
     f = Function(module, "fetch_free", given, result="i1")
     record, call, number = (f.parameter(one.name) for one in given)
     done = f.load("ptr", within(f, record, at.SHARED + at.DONE))
     first, last = _field(f, number, 5), _field(f, f.add(number, 1), 5)
+    rows = rows_of(listing, ticketed)
 
     def look(which: Value, carried: tuple[Value, ...]) -> list[Value]:
         row = f.convert("zext", "i64", f.load("i32", f.at(Value(("@fetch.waits",), "ptr"), which, "i32")))
-        wanted = f.mul(call, word(f, "shared.rows", 16, row, 4))
+        wanted = f.mul(call, rows.word(f, row, 1))
         ended = f.compare("sge", read(f, "i64", f.at(done, row, "i64"), "acquire"), wanted)
         return [f.binary("and", carried[0], ended)]
 

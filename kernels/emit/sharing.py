@@ -26,28 +26,25 @@ number of workers.
 from __future__ import annotations
 
 from kernels.emit import layout as at
-from kernels.emit.alone import KERNELS
 from kernels.emit.fetching import await_fetches, first_block, write_fetching
 from kernels.emit.layout import MemoryLayout
+from kernels.emit.rows import Rows, write_rows
 from kernels.emit.stamping import is_stamped, run_block, stamp
 from kernels.emit.units import begin_units, end_units
-from kernels.listing import Listing, Ticketed, Wait
+from kernels.listing import Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.threads import add, read, spin, write
 
-_ROW = 16  # bytes: the kernel's number, its blocks, where the table of operands starts, the first of its waits
-WHOLE, FOLLOWS = 1 << 30, 1 << 31  # in the kernel's number: one worker runs all blocks; it is the row before's worker
-
 
 def write_sharing(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """Add the functions, and their tables."""
-    _write_tables(module, listing, layout, ticketed)
+    rows = write_rows(module, listing, ticketed)
     if ticketed.fetches:
         write_fetching(module, listing, layout, ticketed)
-    _write_await(module, layout, ticketed)
-    _write_whole(module, ticketed)
-    _write_walk(module, listing, ticketed)
+    _write_await(module, layout, ticketed, rows)
+    _write_whole(module, layout, ticketed, rows)
+    _write_walk(module, listing, layout, ticketed, rows)
     _write_share(module, listing, layout, ticketed, layout.few - at.SHARED if listing.sizes else None)
 
 
@@ -56,56 +53,12 @@ def counter_bytes(listing: Listing) -> int:
     return 8 * len(listing.runs)
 
 
-def _write_tables(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
-    number = {kernel.name: place for place, kernel in enumerate(listing.kernels)}
-    blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
-    tables, start = [], layout.tables
-    for run in listing.runs:
-        tables.append(start)
-        start += 8 * len(run.operands)
-    claimed = {run: row for row, (run, _) in enumerate(ticketed.waits)}
-    whole, following = ticketed.whole, ticketed.following
-    words: list[int] = []
-    waits: list[int] = []
-    for position, before in ticketed.waits:
-        run = ticketed.runs[position]
-        flags = WHOLE * (position in whole) | FOLLOWS * (position in following)
-        first, end = run.blocks or (0, blocks[run.kernel])
-        words += [number[run.kernel] | flags, end - first, tables[position], len(waits)]
-        waits += [claimed[one] for one in before]
-    last = []  # what is waited for after the last claim
-    for step in reversed(ticketed.steps):
-        if not isinstance(step, Wait):
-            break
-        last.append(claimed[step.run])
-    words += [0, 0, 0, len(waits), 0, 0, 0, len(waits) + len(last)]
-    waits += last
-    module.constant("shared.rows", "i32", [str(word) for word in words], align=16)
-    module.constant("shared.waits", "i32", [str(row) for row in waits or [0]], align=4)
-
-
 def _call(f: Function, job: Value) -> Value:
     """The number of the call. Whoever reads it sees the operands of that call: they are written before."""
     return read(f, "i64", f.at(job, at.CALL, "i8"), "acquire")
 
 
-def _word(f: Function, row: Value, place: int) -> Value:
-    """A number of a row of the table."""
-    start = f.at(Value(("@shared.rows",), "ptr"), f.mul(row, _ROW), "i8")
-    return f.convert("zext", "i64", f.load("i32", f.at(start, 4 * place, "i8")))
-
-
-def _kernel(f: Function, which: Value) -> Value:
-    """The kernel that the first number of a row names."""
-    return f.load("ptr", f.at(KERNELS, f.binary("and", which, f.integer(WHOLE - 1)), "ptr"))
-
-
-def _is(f: Function, flag: int, which: Value) -> Value:
-    """Whether the first number of a row has a flag."""
-    return f.compare("ne", f.binary("and", which, f.integer(flag)), f.integer(0))
-
-
-def _write_await(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> None:
+def _write_await(module: Module, layout: MemoryLayout, ticketed: Ticketed, rows: Rows) -> None:
     f = Function(module, "await", (Parameter("job"), Parameter("row", "i64")))
     job, row = f.parameter("job"), f.parameter("row")
     if ticketed.fetches:
@@ -113,12 +66,17 @@ def _write_await(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> No
     done, call = f.load("ptr", f.at(job, at.DONE, "i8")), _call(f, job)
 
     def one(place: Value, _: tuple[Value, ...]) -> None:
-        earlier = f.convert("zext", "i64", f.load("i32", f.at(Value(("@shared.waits",), "ptr"), place, "i32")))
-        wanted, counter = f.mul(call, _word(f, earlier, 1)), f.at(done, earlier, "i64")
+        earlier = rows.wait(f, place)
+        wanted, counter = f.mul(call, rows.word(f, earlier, 1)), f.at(done, earlier, "i64")
         spin(f, lambda: f.compare("sge", read(f, "i64", counter, "acquire"), wanted))
 
-    f.loop(_word(f, row, 3), _word(f, f.add(row, 1), 3), 1, one)
+    f.loop(rows.word(f, row, 3), rows.word(f, f.add(row, 1), 3), 1, one)
     f.finish()
+
+
+def _operands(f: Function, layout: MemoryLayout, record: Value, first: Value) -> Value:
+    """The addresses of a run's operands in the record, of which its first one has this number among all."""
+    return f.at(f.at(record, layout.tables, "i8"), first, "ptr")
 
 
 def _numbered(f: Function, ticketed: Ticketed, row: Value, place: Value) -> Value:
@@ -126,7 +84,7 @@ def _numbered(f: Function, ticketed: Ticketed, row: Value, place: Value) -> Valu
     return f.add(place, first_block(f, row)) if ticketed.fetches else place
 
 
-def _write_whole(module: Module, ticketed: Ticketed) -> None:
+def _write_whole(module: Module, layout: MemoryLayout, ticketed: Ticketed, rows: Rows) -> None:
     given = (Parameter("job"), Parameter("row", "i64"), Parameter("worker", "i64"), Parameter("scratch"))
     f = Function(module, "whole", given)
     job, first, worker, scratch = (f.parameter(one.name) for one in given)
@@ -139,8 +97,8 @@ def _write_whole(module: Module, ticketed: Ticketed) -> None:
     f.line(f"br label %{run}")
     f.label(run)
     f.line(f"{row.text} = phi i64 [ {first.text}, %{begin} ], [ {following.text}, %{follow} ]")
-    blocks, table = _word(f, row, 1), f.at(record, _word(f, row, 2), "i8")
-    kernel = _kernel(f, _word(f, row, 0))
+    blocks, table = rows.word(f, row, 1), _operands(f, layout, record, rows.word(f, row, 2))
+    kernel = rows.kernel(f, rows.word(f, row, 0))
 
     def block(place: Value, _: tuple[Value, ...]) -> None:
         run_block(f, kernel, table, _numbered(f, ticketed, row, place), scratch)
@@ -152,7 +110,7 @@ def _write_whole(module: Module, ticketed: Ticketed) -> None:
     f.when(stamped, lambda: f.loop(f.integer(0), blocks, 1, noted), lambda: f.loop(f.integer(0), blocks, 1, block))
     _ended(f, done, row, blocks)
     f.line(f"{following.text} = add i64 {row.text}, 1")
-    f.line(f"br i1 {_is(f, FOLLOWS, _word(f, following, 0)).text}, label %{follow}, label %{out}")
+    f.line(f"br i1 {rows.follows(f, rows.word(f, following, 0)).text}, label %{follow}, label %{out}")
     f.label(follow)
     f.call("await", job, following)
     f.line(f"br label %{run}")
@@ -160,7 +118,7 @@ def _write_whole(module: Module, ticketed: Ticketed) -> None:
     f.finish()
 
 
-def _write_walk(module: Module, listing: Listing, ticketed: Ticketed) -> None:
+def _write_walk(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed, rows: Rows) -> None:
     f = Function(module, listing.symbol("walk"), (Parameter("job"), Parameter("worker", "i64")), exported=True)
     job, worker = f.parameter("job"), f.parameter("worker")
     record, runs = f.at(job, -at.SHARED, "i8"), len(listing.runs)
@@ -174,15 +132,15 @@ def _write_walk(module: Module, listing: Listing, ticketed: Ticketed) -> None:
     ours = f.binary("shl", f.convert("zext", "i64", low), f.integer(32))
 
     def step(row: Value, _: tuple[Value, ...]) -> None:
-        which = _word(f, row, 0)
-        f.when(_is(f, FOLLOWS, which), lambda: None, lambda: claims_of(row, which))
+        which = rows.word(f, row, 0)
+        f.when(rows.follows(f, which), lambda: None, lambda: claims_of(row, which))
 
     def claims_of(row: Value, which: Value) -> None:
-        whole, one = _is(f, WHOLE, which), f.integer(1)
-        blocks = f.select(whole, one, _word(f, row, 1))
+        whole, one = rows.is_whole(f, which), f.integer(1)
+        blocks = f.select(whole, one, rows.word(f, row, 1))
         each = f.select(whole, f.integer(0), one)  # whoever has run all blocks has counted them
-        table = f.at(record, _word(f, row, 2), "i8")
-        kernel = _kernel(f, which)
+        table = _operands(f, layout, record, rows.word(f, row, 2))
+        kernel = rows.kernel(f, which)
         shares = f.minimum(blocks, workers)
 
         def share(turn: Value, carried: tuple[Value, ...]) -> list[Value]:

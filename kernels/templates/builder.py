@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic
 
+import msgspec
+
 from kernels.kernel import Kernel, Operand, write_kernel
-from kernels.llvm.function import Function, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.size import Size
 from kernels.target import Target
@@ -43,3 +45,17 @@ class Builder(ABC, Generic[Problem, Candidate]):
             self.module, self.name, operands, blocks, self.entry,
             scratch_bytes=scratch_bytes, flops=flops, traffic=traffic, candidate=str(self.candidate),
         )  # fmt: skip
+
+
+def apart(f: Function, name: str, given: Sequence[Amount], write: Callable[..., None]) -> None:
+    """Call `write(function, *given)` as a function of its own, written once: values are its parameters, numbers stay.
+
+    A part of a kernel that is one can be the same in others, and in the form of the kernel that several workers share.
+    """
+    values = [(f"p{place}", one) for place, one in enumerate(given) if isinstance(one, Value)]
+    if not f.module.has(name):
+        inner = Function(f.module, name, [Parameter(parameter, value.type) for parameter, value in values])
+        own = iter([msgspec.structs.replace(v, parts=(f"%{p}",), is_constant=False) for p, v in values])
+        write(inner, *(next(own) if isinstance(one, Value) else one for one in given))
+        inner.finish()
+    f.call(name, *(value for _, value in values))

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from kernels.dtype import DType
 from kernels.emit.refusal import BAD_ARGUMENT, MODEL_BUSY, OK
+from kernels.emit.rows import rows_of
 from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.listing import Argument, Claim, Follow, InvalidListing, Listing, ListStep, Place, Run, Ticketed, Wait
 from kernels.llvm.function import Function, Value
@@ -167,6 +168,17 @@ def test_one_worker_has_a_chain_and_others_need_what_it_made_first() -> None:
     for threads in (1, 2, 5):
         model = library.made(threads=threads)
         calls(drawn, library, model, 200, 2000, seed=threads)
+        library.destroy(model)
+
+
+def test_rows_of_more_blocks_than_two_bytes_count_have_wider_words() -> None:
+    for blocks, bits in ((9, 16), (1 << 16, 32)):
+        drawn = Drawn([2, blocks, 1], [[], [], [0, 1]], whole=(1,))
+        assert drawn.listing.ticketed is not None
+        assert rows_of(drawn.listing, drawn.listing.ticketed).bits == bits
+        library = Library(drawn.listing)
+        model = library.made(threads=2)
+        calls(drawn, library, model, 2, 0, seed=bits)
         library.destroy(model)
 
 

@@ -17,9 +17,8 @@ from graphopt.program.certify.elf import SharedLibrary
 from graphopt.program.certify.statement import Refused, Room, Runs, Several, Statement, Touch
 from graphopt.program.deploy.manifest import Code, Manifest, Operand, Use
 from kernels.emit.description import Tensor
-from kernels.emit.sharing import FOLLOWS, WHOLE
+from kernels.emit.rows import WORDS, flags_of
 
-_WORDS = 4  # of a row: the kernel, its blocks, where its operands start in the record, the first of its waits
 _SIZES = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "f16": 2, "bf16": 2, "i16": 2, "u16": 2}
 Places = Mapping[int, tuple[Room, int]]  # by operand, counted through all runs: its space and its offset there
 
@@ -59,7 +58,7 @@ def read_statement(manifest: Manifest, library: SharedLibrary) -> Statement:
         shared, other = _places(library, spaces, shared=True)
         if other != base:
             raise Refused(f"the operands of several workers start at byte {other} of the record, not at {base}.")
-        several = _several(manifest, library, shared, base, program.shared_arena_bytes)
+        several = _several(manifest, library, shared, program.shared_arena_bytes)
     return Statement(
         tuple(code.name for code in alone),
         tuple(tuple(map(_meant, run, used)) for run, used in zip(operands, uses, strict=True)),
@@ -138,24 +137,28 @@ def _numbers(library: SharedLibrary, name: str, count: int, room: Room) -> list[
     return found
 
 
-def _several(manifest: Manifest, library: SharedLibrary, places: Places, base: int, arena: int) -> Several:
+def _several(manifest: Manifest, library: SharedLibrary, places: Places, arena: int) -> Several:
     count = len(manifest.runs)
-    words = np.frombuffer(_sized(library, "shared.rows", 4 * _WORDS * (count + 2)), "<u4").reshape(-1, _WORDS).tolist()
-    content = library.read("shared.waits")
-    waits = np.frombuffer(content[: len(content) // 4 * 4], "<u4").tolist()
-    starts = [
-        base + 8 * number for number in itertools.accumulate((len(use.operands) for use in manifest.uses), initial=0)
-    ]
-    run_at = {start: run for run, start in enumerate(starts[:-1])}
+    table, content, least = library.read("shared.rows"), library.read("shared.waits"), 2 * WORDS * (count + 2)
+    if len(table) not in (least, 2 * least):
+        raise Refused(
+            f"table 'shared.rows' has {len(table):,} bytes; the manifest's runs need {least:,} or twice that."
+        )
+    size = 2 * len(table) // least
+    words = np.frombuffer(table, f"<u{size}").reshape(-1, WORDS).tolist()
+    waits = np.frombuffer(content[: len(content) // size * size], f"<u{size}").tolist()
+    whole, follow = flags_of(8 * size)
+    starts = itertools.accumulate((len(use.operands) for use in manifest.uses), initial=0)
+    run_at = {start: run for run, start in zip(range(count), starts, strict=False)}
     kernels = library.pointers("alone.kernels")
     _check_kernels(manifest, library, kernels)
     chosen = [_several_code(manifest, run) for run in range(count)]
     order: list[int] = []
-    follows = _follows([row[0] for row in words[:count]])
+    follows = _follows([row[0] for row in words[:count]], whole, follow)
     for row, (flagged, blocks, start, _) in enumerate(words[:count]):
-        kernel = flagged & (WHOLE - 1)
+        kernel = flagged & (whole - 1)
         if start not in run_at:
-            raise Refused(f"row {row} names byte {start:,} of the record, where the operands of no run begin.")
+            raise Refused(f"row {row} names operand {start:,}, with which no run begins.")
         run = run_at[start]
         wanted = chosen[run]
         if kernel >= len(kernels) or manifest.kernels[kernel].name != wanted.name or blocks != wanted.blocks:
@@ -176,11 +179,11 @@ def _several(manifest: Manifest, library: SharedLibrary, places: Places, base: i
     )  # fmt: skip
 
 
-def _follows(flagged: Sequence[int]) -> frozenset[int]:
+def _follows(flagged: Sequence[int], whole: int, follow: int) -> frozenset[int]:
     """The rows that follow; nobody would run one whose row before is not one worker's whole."""
-    found = frozenset(row for row, word in enumerate(flagged) if word & FOLLOWS)
+    found = frozenset(row for row, word in enumerate(flagged) if word & follow)
     for row in sorted(found):
-        if not row or not flagged[row - 1] & WHOLE or not flagged[row] & WHOLE:
+        if not row or not flagged[row - 1] & whole or not flagged[row] & whole:
             raise Refused(f"row {row} follows a row that no worker has whole: nobody runs it.")
     return found
 
@@ -194,13 +197,6 @@ def _several_code(manifest: Manifest, run: int) -> Code:
     if len(code.operands) != operands:
         raise Refused(f"kernel '{code.name}' has {len(code.operands)} operands; run {run} has {operands}.")
     return code
-
-
-def _sized(library: SharedLibrary, name: str, size: int) -> bytes:
-    content = library.read(name)
-    if len(content) != size:
-        raise Refused(f"table '{name}' has {len(content):,} bytes; the manifest's runs need {size:,}.")
-    return content
 
 
 def _check_kernels(manifest: Manifest, library: SharedLibrary, kernels: Sequence[int | None]) -> None:

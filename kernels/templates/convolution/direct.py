@@ -116,25 +116,22 @@ class _DirectBuilder(Builder[Convolution, Direct]):
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if len(self.dense) == 1:
-            return self._block(f, self.dense[0], pointers, block, scratch)
+            return self._block(f, self.dense[0], block, scratch)
         most, rest = self.dense
         count = prod(most.block_dims)
         f.when(
             f.compare("ult", block, f.integer(count)),
-            lambda: self._block(f, most, pointers, block, scratch),
-            lambda: self._block(f, rest, pointers, f.sub(block, count), scratch),
+            lambda: self._block(f, most, block, scratch),
+            lambda: self._block(f, rest, f.sub(block, count), scratch),
         )
         return None
 
-    def _block(self, f: Function, dense: DenseGroups, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+    def _block(self, f: Function, dense: DenseGroups, block: Value, scratch: Value) -> None:
         """The tiles of a block, by a function for any stretch of them, which kernels with other blocks share."""
         candidate = self.candidate
         image, plane, group, row_block, channel_block = unravel(f, block, dense.block_dims)
         rows = stretch_of(f, row_block, candidate.row_stretch, pieces(self.rows))
         channels = stretch_of(f, channel_block, candidate.channel_stretch, pieces(dense.channels))
-        if candidate.splits > 1:  # sums in scratch follow the block's size
-            self._tiles(f, dense, (image, plane, group), pointers, scratch, rows, channels)
-            return
         places = [one for one, dim in zip((image, plane, group), dense.block_dims, strict=False) if dim != 1]
         name = self._write_tiles(dense)
         f.call(name, f.parameter("arguments"), *places, *map(f.integer, (*rows, *channels)), scratch)
@@ -179,8 +176,8 @@ class _DirectBuilder(Builder[Convolution, Direct]):
             x = f.at(x, f.add(start, problem.input.position(0, 0, (place[0], place[1], place[2]))))
         distance = f.mul(group, self.packing.group_elements(self.dense[0].groups.together))
         weights = f.at(pointers[WEIGHTS], distance, self.stored)
-        sums = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
-        wide = f.at(sums, self._sums_bytes(), "i8") if self.widens else sums
+        wide = f.at(scratch, self._staged_bytes(), "i8") if self._staged_bytes() else scratch
+        sums = f.at(wide, self._widened_bytes(), "i8") if self.widens else wide  # last: they follow the block's size
         tile = BlockAt(dense, at, pointers, x, weights, wide, sums, first_row, rows[0], seen)
         if candidate.splits > 1:
             self._channels_then_splits(f, tile, rows, channels)
@@ -233,20 +230,21 @@ class _DirectBuilder(Builder[Convolution, Direct]):
 
         def all_parts(group: Group, vector: Value) -> None:
             # The first part goes on from zeros, so that it needs no function of its own.
-            self._clear(f, tile.sums)
+            self._clear(f, tile.sums, rows)
             f.loop(0, last, 1, lambda number, _: part(number, group, vector, False))
             part(last, group, vector, True)
 
         each_piece(f, tile.dense.channels, *channels, all_parts)
 
-    def _clear(self, f: Function, sums: Value) -> None:
-        """Zeros where the sums of a channel tile wait."""
+    def _clear(self, f: Function, sums: Value, rows: tuple[Amount, Amount]) -> None:
+        """Zeros where the sums of a channel tile wait, for some row tiles."""
         kind = types.vector("float", self.lanes)
 
         def one(place: Value, _: tuple[Value, ...]) -> None:
             f.store(f.number(kind, 0), f.at(sums, place), align=4 * self.lanes)
 
-        f.loop(0, self._sums_bytes() // 4, self.lanes, one)
+        each = self._pixels_of_piece() * self.dense[0].widest * self.lanes
+        f.loop(0, f.mul(f.sub(f.integer(rows[1]), rows[0]), each), self.lanes, one)
 
     def _weights(self, f: Function, place: BlockAt, channels: Group, vector: Value, part: Value) -> Value:
         """A part of a channel tile's weights, as they lie in memory."""

@@ -20,7 +20,7 @@ from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
-from kernels.templates.builder import Builder
+from kernels.templates.builder import Builder, apart
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
@@ -110,19 +110,24 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         sums = f.at(scratch, self.made.size**2 * self.depth_point)
 
         def chunk(group: Group, first: Value) -> None:
-            self._into(f, x, scratch, group.size, first)
+            last = f.add(first, group.size)
+            self._into(f, x, scratch, (first, last))
             self._products(f, weights, scratch, sums, group.size * self.wide, channels)
-            self._back(f, pointers, (image, dense), sums, group.size, first, channels)
+            self._back(f, pointers, (image, dense), sums, (first, last), channels)
 
         one_of(f, self.chunks, piece, chunk)
 
     def _each_tile(
-        self, f: Function, rows: int, first: Value, kinds: Sequence[Sequence[Kind]],
+        self, f: Function, rows: Sequence[Value], kinds: Sequence[Sequence[Kind]],
         body: Callable[[Kind, Kind, Value, Value, Value], None],
     ) -> None:  # fmt: skip
-        """body(row kind, column kind, row of tiles, column, number in the chunk) for every tile of a chunk."""
+        """body(row kind, column kind, row of tiles, column, number in the chunk) for every tile of a chunk.
+
+        `rows`: its first row of tiles, and the one after its last.
+        """
+        first, end = rows
         for down in kinds[0]:
-            last = f.minimum(f.add(first, rows), f.integer(down.first + down.count))
+            last = f.minimum(end, f.integer(down.first + down.count))
             begin = f.maximum(first, f.integer(down.first)) if down.first else first
 
             def row(tile_row: Value, _: tuple[Value, ...], down: Kind = down) -> None:
@@ -138,7 +143,11 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
     # -- inputs -------------------------------------------------------------------------------------------------------
 
-    def _into(self, f: Function, x: Value, moved: Value, rows: int, first: Value) -> None:
+    def _into(self, f: Function, x: Value, moved: Value, rows: tuple[Value, Value]) -> None:
+        """Transform the windows of some rows of tiles, in a function that serves blocks of any size."""
+        apart(f, f"{self.name}_into", (x, moved, *rows), self._write_into)
+
+    def _write_into(self, f: Function, x: Value, moved: Value, *rows: Value) -> None:
         problem, layout = self.problem, self.problem.input
         corner = layout.position(0, 0, layout.before)
         corner -= problem.pads[1] * layout.row_stride + problem.pads[2] * layout.column_stride
@@ -157,7 +166,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                     top = [f.sub(f.mul(row, step), problem.pads[1] + begin)] if self.any_row else []
                     f.call(function, f.at(at, f.add(place, corner)), target, *top)
 
-                self._each_tile(f, rows, first, self.windows, tile)
+                self._each_tile(f, rows, self.windows, tile)
 
             f.loop(0, self.in_block, 1, vector)
 
@@ -202,7 +211,18 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def _products(
         self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Amount, Amount]
     ) -> None:
-        """The products of all points; narrow weights are transformed once for all points of a panel."""
+        """The products of all points, in a function that kernels of other images and epilogues have as well."""
+
+        def write(inner: Function, weights: Value, moved: Value, sums: Value, *channels: Value) -> None:
+            self._write_products(inner, weights, moved, sums, tiles, channels)
+
+        pieces_of = [f.integer(one) for one in channels]
+        apart(f, f"{self.name}_products_{tiles}", (weights, moved, sums, *pieces_of), write)
+
+    def _write_products(
+        self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: Sequence[Value]
+    ) -> None:
+        """Narrow weights are transformed once for all points of a panel."""
         points = self.made.size**2
 
         def operands(number: Value) -> tuple[Value, Value]:
@@ -265,22 +285,35 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     # -- outputs ------------------------------------------------------------------------------------------------------
 
     def _back(
-        self,
-        f: Function,
-        pointers: dict[str, Value],
-        images: tuple[Value, Value],
-        sums: Value,
-        rows: int,
-        first: Value,
-        channels: tuple[Amount, Amount],
-    ) -> None:
-        problem = self.problem
-        (image, dense), lanes = images, self.lanes
+        self, f: Function, pointers: dict[str, Value], images: tuple[Value, Value], sums: Value,
+        rows: tuple[Value, Value], channels: tuple[Amount, Amount],
+    ) -> None:  # fmt: skip
+        """Transform some rows of tiles back and store what the epilogue makes of them, whatever the blocks are."""
+        names = (OUTPUT, *(one.name for one in self.problem.epilogue.buffers))
+        numbers: list[Amount] = [0 if one.is_constant else one for one in images]
+
+        def write(
+            inner: Function, sums: Value, image: Amount, dense: Amount, first: Value, last: Value, begin: Value,
+            end: Value, *addresses: Value,
+        ) -> None:  # fmt: skip
+            own = dict(zip(names, addresses, strict=True))
+            self._write_back(inner, own, (image, dense), sums, (first, last), (begin, end))
+
+        addresses = [pointers[name] for name in names]
+        vectors = [self._vector(f, one) for one in channels]
+        apart(f, f"{self.name}_back", (sums, *numbers, *rows, *vectors, *addresses), write)
+
+    def _write_back(
+        self, f: Function, pointers: dict[str, Value], images: tuple[Amount, Amount], sums: Value,
+        rows: tuple[Value, Value], vectors: tuple[Value, Value],
+    ) -> None:  # fmt: skip
+        problem, lanes = self.problem, self.lanes
+        image, dense = (f.integer(one) for one in images)
         outer = (image, f.integer(0), dense)
         # Vectors of channels of the groups before: the last vectors of all groups together are not whole.
         before: Amount = 0 if self.groups == 1 else f.mul(dense, self.out_vectors)
 
-        def vectors(valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
+        def all_of(valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
             def vector(number: Value, _: tuple[Value, ...]) -> None:
                 channel = f.mul(number, self.lanes)
 
@@ -294,22 +327,22 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
                     y = output_at(f, problem, pointers[OUTPUT], at)
                     f.call(function, source, y, *operands_at(f, problem, pointers, at))
 
-                self._each_tile(f, rows, first, self.tiles, tile)
+                self._each_tile(f, rows, self.tiles, tile)
 
             return vector
 
-        begin, end = (self._vector(f, one) for one in channels)
+        begin, end = vectors
         whole = problem.output.channels // lanes
-        f.loop(begin, _least(f, end, _less(f, whole, before)), 1, vectors(lanes))
+        f.loop(begin, f.minimum(end, _less(f, whole, before)), 1, all_of(lanes))
         for number in range(whole, self.groups * self.out_vectors):
             valid = max(0, problem.output.channels - number * lanes)
             first_one, last_one = (_less(f, one, before) for one in (number, number + 1))
-            f.loop(_most(f, begin, first_one), _least(f, end, last_one), 1, vectors(valid))
+            f.loop(f.maximum(begin, first_one), f.minimum(end, last_one), 1, all_of(valid))
 
-    def _vector(self, f: Function, piece: Amount) -> Amount:
+    def _vector(self, f: Function, piece: Amount) -> Value:
         """The first vector of a register tile of channels; for the one after the last, the end."""
         if isinstance(piece, int):
-            return 0 if piece == 0 else self.out_vectors
+            return f.integer(0 if piece == 0 else self.out_vectors)
         return start_of(f, self.channels, piece)
 
     def _tile_function(self, down: Kind, across: Kind, valid: int) -> str:
@@ -348,20 +381,8 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         return name
 
 
-def _less(f: Function, number: int, by: Amount) -> Amount:
-    return number - by if isinstance(by, int) else f.sub(f.integer(number), by)
-
-
-def _least(f: Function, value: Amount, most: Amount) -> Amount:
-    if isinstance(value, int) and isinstance(most, int):
-        return min(value, most)
-    return f.minimum(f.integer(value), f.integer(most))
-
-
-def _most(f: Function, value: Amount, least: Amount) -> Amount:
-    if isinstance(value, int) and isinstance(least, int):
-        return max(value, least)
-    return f.maximum(f.integer(value), f.integer(least))
+def _less(f: Function, number: int, by: Amount) -> Value:
+    return f.integer(number - by) if isinstance(by, int) else f.sub(f.integer(number), by)
 
 
 def _apart(elements: int, lanes: int) -> int:

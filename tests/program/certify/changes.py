@@ -11,11 +11,11 @@ import msgspec
 
 from graphopt.program.certify.elf import SharedLibrary
 from graphopt.program.deploy.manifest import Manifest, Use
-from kernels.emit.sharing import FOLLOWS, WHOLE
+from kernels.emit.rows import WORDS, flags_of
 
 Bundle = tuple[Manifest, bytes]
 Change = Callable[[random.Random, Manifest, bytearray], Manifest]
-WORDS = 4  # of a row
+WHOLE, FOLLOWS = flags_of(16)
 
 
 def _place(content: bytes, name: str) -> tuple[int, int]:
@@ -28,14 +28,20 @@ def _place(content: bytes, name: str) -> tuple[int, int]:
 
 
 def words_of(content: bytes, name: str) -> list[int]:
-    """The words of 32 bits of a table."""
-    start, size = _place(content, name)
-    return list(struct.unpack_from(f"<{size // 4}I", content, start))
+    """The words of a table."""
+    (start, size), (code, each) = _place(content, name), _word(name)
+    return list(struct.unpack_from(f"<{size // each}{code}", content, start))
 
 
 def put(content: bytearray, name: str, number: int, word: int) -> None:
     """Change one of them."""
-    struct.pack_into("<I", content, _place(content, name)[0] + 4 * number, word)
+    code, each = _word(name)
+    struct.pack_into(f"<{code}", content, _place(content, name)[0] + each * number, word)
+
+
+def _word(name: str) -> tuple[str, int]:
+    """How a table's words are packed, and their bytes: those that workers go through have 16 bits in small programs."""
+    return ("H", 2) if name in ("shared.rows", "shared.waits") else ("I", 4)
 
 
 def _other(random: random.Random, word: int, most: int) -> int:

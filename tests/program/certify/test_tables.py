@@ -17,12 +17,13 @@ from graphopt.program.certify.statement import Refused, Room
 from graphopt.program.certify.tables import read_statement
 from graphopt.program.deploy.bundle import write_bundle
 from graphopt.program.deploy.manifest import Manifest, PlannedBuffer, Use, Uses, read_manifest
+from kernels.emit.rows import WORDS
 from kernels.listing import Claim, Follow, Ticketed, Wait
 from kernels.llvm.compile import compile_object
 from kernels.llvm.link import link_shared
 from kernels.target import Target, aarch64, host
 from tests.kernels.listings import Written, perceptron
-from tests.program.certify.changes import WORDS, put, words_of
+from tests.program.certify.changes import put, words_of
 
 HIDDEN = 2 * 32 * 4  # bytes: two rows of 32 floats
 
@@ -150,7 +151,7 @@ def test_a_manifest_that_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("row", "word", "change", "sentence"),
     [
-        (0, 2, 4, "row 0 names byte {word} of the record, where the operands of no run begin."),
+        (0, 2, 1, "row 0 names operand {word}, with which no run begins."),
         (0, 3, 1, "the rows' waits do not follow one another in table 'shared.waits'."),
         (1, 3, 9, "the rows' waits do not follow one another in table 'shared.waits'."),
         (-1, 3, 9, "the rows' waits do not follow one another in table 'shared.waits'."),
@@ -170,7 +171,7 @@ def test_rows_that_do_not_fit_are_refused(bundle: Path, row: int, word: int, cha
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("shared.rows", "table 'shared.rows' has 60 bytes; the manifest's runs need 64."),
+        ("shared.rows", "table 'shared.rows' has 28 bytes; the manifest's runs need 32 or twice that."),
         ("shared.waits", "the rows' waits do not follow one another in table 'shared.waits'."),
         ("places.arena", "table 'places.arena' has 12 bytes; 4 numbers say what lies in the arena."),
     ],

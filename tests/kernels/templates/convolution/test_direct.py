@@ -132,6 +132,17 @@ def test_weights_taken_in_parts_give_the_same_sums(kernel, halo):
         np.testing.assert_allclose(found, np.maximum(taken.expected, 0), atol=TOLERANCE)
 
 
+def test_blocks_of_other_rows_share_their_function_also_where_weights_are_taken_in_parts():
+    problem = convolution(1, 64, 48, (7, 7), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
+    whole = Direct(1, 7, 1, 7, 2, splits=4, channels_outside=True)
+    few = replace(whole, row_stretch=2, larger=7)
+    alone, several = (build(problem, one, host()) for one in (whole, few))
+    names = set(alone.module.functions) - {alone.name}
+    assert several.blocks > alone.blocks and names == set(several.module.functions) - {several.name}
+    assert all(alone.module.functions[name] == several.module.functions[name] for name in names)
+    assert several.scratch_bytes < alone.scratch_bytes  # the sums of fewer rows
+
+
 def test_the_next_tile_of_weights_is_asked_for_where_all_pixels_go_over_one():
     def asks(problem: Convolution, outside: bool) -> bool:
         text = build(problem, Direct(2, 4, 2, 2, 2, channels_outside=outside), x86_64_v4()).module.text()

@@ -166,6 +166,21 @@ def test_the_smaller_tiles_need_fewer_weights():
     assert sizes == [16 * 64 * 64, 36 * 64 * 64]
 
 
+def test_blocks_of_other_rows_and_channels_share_all_but_the_products_of_their_tiles():
+    problem = convolution(1, 128, 128, (28, 28), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
+    whole = Winograd(4, chunk=7, rows=7, vectors=2)
+    half = Winograd(4, chunk=7, rows=7, vectors=2, stretch=2, room=7)
+    few = Winograd(4, chunk=3, rows=7, vectors=2, stretch=1, room=7)
+    found = [dict(winograd.build(problem, one, host()).module.functions) for one in (whole, half, few)]
+    for functions in found:
+        del functions["winograd"]  # the entry, which says what a block has
+    alone, halves, thirds = found
+    assert halves == alone
+    assert {name for name, text in thirds.items() if alone.get(name) != text} == {
+        "winograd_products_21", "winograd_products_14"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("target", NAMED, ids=lambda target: target.cpu)
 def test_no_likely_candidate_keeps_sums_on_the_stack(target):
     problem = convolution(1, 64, 64, (14, 14), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
