@@ -137,7 +137,8 @@ class Trial:
         There are `rounds` of turns, or fewer where the clock has come to `until`, but one at least. In a turn each run
         has every way once; the runs of one kernel have different ones in a pass. After SURE turns those that are LOST
         times as slow as the best of their kernel take no more; with `ahead` all rivals that need more than this share
-        of its own kernel's time, and where a kernel has SEVERAL runs after one turn, the others after a second.
+        of its own kernel's time, and where a kernel has SEVERAL runs after one turn, the others after a second. With
+        `ahead` those that have LOST to its own kernel in the first turn take no second one.
         """
         self._make_room(rival for some in rivals.values() for rival in some)
         ways = {
@@ -165,10 +166,12 @@ class Trial:
                 passes += 1
             for name, some in racing.items():
                 several = ahead is not None and len(of_kernel[name]) >= SEVERAL
+                times = _summed(least[number] for number in of_kernel[name])
                 if turn + 1 == (1 if several else SURE):
-                    times = _summed(least[number] for number in of_kernel[name])
                     most = LOST * min(times) if ahead is None else ahead * times[0]
                     racing[name] = [one for one in some if times[one] <= most or (ahead and not one)]
+                elif ahead is not None and turn == 0:
+                    racing[name] = [one for one in some if not one or times[one] <= LOST * times[0]]
                 elif several:
                     racing[name] = []
             racing = {name: some for name, some in racing.items() if len(some) > 1}
@@ -190,7 +193,10 @@ class Trial:
         return found
 
     def whole(self, chosen: Mapping[str, Rival], rounds: int, until: float | None = None) -> tuple[float, float]:
-        """Seconds of the whole program as it is, and with rivals in place of some of its kernels, by turns."""
+        """Seconds of the whole program as it is, and with rivals in place of some of its kernels, by turns.
+
+        There are `rounds` of them, or fewer where one of both was the faster one in more than half of so many.
+        """
         self._make_room(chosen.values())
         other = [
             self._in_place(chosen[run.kernel], run) if run.kernel in chosen else own
@@ -205,6 +211,9 @@ class Trial:
                 for one in runs:
                     one()
                 side.append(self.clock() - start)
+            won = sum(after < before for before, after in zip(*taken, strict=True))
+            if 2 * max(won, turn + 1 - won) > rounds:
+                break
         return min(taken[0]), min(taken[1])
 
     def _pass(

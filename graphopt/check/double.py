@@ -8,17 +8,23 @@ float32 where it is not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 from graphopt.check.feeds import Feed
 from graphopt.check.narrowed import narrowed
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.work import NODE
+from graphopt.lazy import Lazy
 from graphopt.model import constants, nodes
 from graphopt.model.self_contained import self_contained
+
+if TYPE_CHECKING:
+    from onnx import reference
+else:  # the schemas of all operators, for what ONNX Runtime cannot run
+    reference = Lazy("onnx.reference")
 
 NARROW = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 MOST_BYTES = 256 << 20  # of weights in float64
@@ -38,7 +44,7 @@ class Double:
         wide = in_double(model)
         if wide is None:
             raise CannotRun("its types cannot be widened")
-        self._reference: ReferenceEvaluator | None = None
+        self._reference: reference.ReferenceEvaluator | None = None
         self._workplace, self._wide = workplace, wide
         self._is_proved = False  # the reference evaluator has given what the original gives, for some feed
         try:
@@ -48,7 +54,7 @@ class Double:
                 self._runner = narrowed(workplace, wide)
                 return
             try:
-                self._reference = ReferenceEvaluator(self_contained(wide).proto)
+                self._reference = reference.ReferenceEvaluator(self_contained(wide).proto)
             except Exception as error:  # the reference's errors share no base class
                 raise CannotRun(str(error)) from error
 
@@ -81,7 +87,7 @@ class Definition:
         if not is_small(model, work):
             raise CannotRun("it is too large for the reference evaluator")
         try:
-            self._reference = ReferenceEvaluator(self_contained(model).proto)
+            self._reference = reference.ReferenceEvaluator(self_contained(model).proto)
         except Exception as error:  # the reference's errors share no base class
             raise CannotRun(str(error)) from error
 

@@ -13,12 +13,19 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx.reference import ReferenceEvaluator
+
+from graphopt.lazy import Lazy
+
+if TYPE_CHECKING:
+    from onnx import reference
+else:  # the schemas of all operators, for what ONNX Runtime cannot run
+    reference = Lazy("onnx.reference")
 
 if sys.platform != "win32":
     import resource
@@ -61,7 +68,7 @@ class Engine:
         """
         self.name = "ONNX Runtime" if optimized else "ONNX Runtime, optimizations off"
         self._session: ort.InferenceSession | None = None
-        self._reference: ReferenceEvaluator | None = None
+        self._reference: reference.ReferenceEvaluator | None = None
         try:
             if defining:
                 raise TypeError("ONNX Runtime is not asked")
@@ -75,7 +82,7 @@ class Engine:
             if shared or alone:  # the reference is for small models, and takes no weights from outside
                 raise CannotRun(_first_line(error)) from error
             try:
-                self._reference = ReferenceEvaluator(onnx.load(path))
+                self._reference = reference.ReferenceEvaluator(onnx.load(path))
                 self._session = None
                 self.name = REFERENCE
             except Exception:  # the reference's errors share none either

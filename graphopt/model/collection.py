@@ -1,8 +1,8 @@
-"""Python's cyclic garbage collector, paused while a graph is read, rewritten, differentiated or lowered.
+"""Python's cyclic garbage collector, paused while modules are imported, and a graph is read, rewritten or lowered.
 
 Graphs are made of cycles (a node knows its values, a value its node) and little of them becomes garbage before the end;
 the collector looks through them again and again all the same, which takes a tenth of the passes' time and a third of
-lowering's, and half of what it takes to read a step of 10,000 nodes.
+lowering's, and half of what it takes to read a step of 10,000 nodes. Nothing that modules define becomes garbage.
 """
 
 from __future__ import annotations

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
-from onnx.reference import ReferenceEvaluator
 
+from graphopt.lazy import Lazy
 from graphopt.model import constants, nodes
 from graphopt.model.inside import attribute_inside
 from graphopt.model.operators.arrays import MOST, Arrays, stored_elements
 from graphopt.model.operators.table import operator_of
 from graphopt.model.schema import Operand, results_of
+
+if TYPE_CHECKING:
+    from onnx import reference
+else:  # the schemas of all operators, for what ONNX Runtime cannot run
+    reference = Lazy("onnx.reference")
 
 _KNOWN_TO_INFERENCE = 64  # elements; what tells of sizes is small
 
@@ -140,4 +146,4 @@ def _in_onnxruntime(model: onnx.ModelProto) -> Sequence[object]:
 
 
 def _in_reference(model: onnx.ModelProto) -> Sequence[object]:
-    return list(ReferenceEvaluator(model).run(None, {}))
+    return list(reference.ReferenceEvaluator(model).run(None, {}))

@@ -98,7 +98,7 @@ def make(
     Runtime are as they are estimated. `contents` are what inputs hold, as a whole program is made for them.
     `not_here` says why this machine cannot run code for `target`; such a program is not loaded. Its regions lose their
     constants, which are packed then. In the form "onnxruntime" it becomes custom operators. `meanwhile` is called once
-    there is a listing, while kernels are compiled. Raises OptionError for a budget that is not kept, and NotLowered
+    there is a listing, while the program is compiled. Raises OptionError for a budget that is not kept, and NotLowered
     where no operator has a kernel.
     """
     cache = ObjectCache(None)
@@ -123,8 +123,7 @@ def make(
     if not_here is not None:
         return Whole(None, replace(lowered, constants={}), linked)
     kept = linked if tuning is None else replace(linked, streamed=None)  # kernels are measured where all weights lie
-    meanwhile()
-    program = _loaded(kept, target, threads, family, cache)
+    program = _loaded(kept, target, threads, family, cache, meanwhile)
     better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
     if better:
         packed = _packed(lowered, linked)
@@ -153,11 +152,14 @@ def _packed(lowered: Lowered, linked: Linked) -> Packed:
 
 
 def _loaded(
-    linked: Linked, target: Target, threads: int, family: Family | None, cache: ObjectCache | None = None
-) -> session.Program:
+    linked: Linked, target: Target, threads: int, family: Family | None, cache: ObjectCache | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> session.Program:  # fmt: skip
     """The program in this process, on the threads of its family where it has one."""
     pool = None if family is None else family.first
-    found = session.Program(linked.executed, linked.stored, target, cache, threads=threads, in_place=True, pool=pool)
+    found = session.Program(
+        linked.executed, linked.stored, target, cache, threads=threads, in_place=True, pool=pool, meanwhile=meanwhile
+    )
     if family is not None and pool is None and found.is_shared:
         family.first = found
     return found

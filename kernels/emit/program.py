@@ -68,6 +68,11 @@ class Emitted:
     description: Description
     descriptions: tuple[Description, ...] = ()  # of each level, where there are several programs
 
+    def begin(self, cache: ObjectCache) -> None:
+        """Have all modules compiled by the cache's thread."""
+        for module in self.modules:
+            cache.begin(module.text(), module.target)
+
     def objects(self, cache: ObjectCache | None = None) -> list[bytes]:
         """Machine code; raises CompileError."""
         return compiled(self.modules, cache)

@@ -67,12 +67,13 @@ class ObjectCache:
             self._objects[key] = self._compiler.submit(self._made, key, text, target)
 
     def get(self, text: str, target: Target) -> bytes:
-        """The object for a text, compiled when it is not there."""
+        """The object for a text, compiled here when it is not there and the thread has not come to it."""
         key = _cache_key(text, target)
-        if key not in self._objects:
-            self._objects[key] = Future()
-            self._objects[key].set_result(self._made(key, text, target))
-        return self._objects[key].result()
+        known = self._objects.get(key)
+        if known is None or known.cancel():
+            known = self._objects[key] = Future()
+            known.set_result(self._made(key, text, target))
+        return known.result()
 
     def only(self, wanted: Collection[tuple[str, Target]]) -> None:
         """Forget what was begun, is not wanted and does not lie there; returns when none of it is being compiled."""

@@ -108,6 +108,21 @@ def test_whole_programs_are_compared_by_turns() -> None:
     assert stage.whole({"product": Rival(other)}, 2) == (3, 1)
 
 
+def test_whole_programs_are_compared_until_one_has_most_rounds() -> None:
+    own, other = _candidates()[:2]
+    stage, _, _ = _stage(own, 2, Ticks([3, 2, 5, 4, 1, 9]))
+    assert stage.whole({"product": Rival(other)}, 3) == (3, 2), "a third round changes nothing"
+    stage, _, _ = _stage(own, 2, Ticks([3, 2, 5, 6, 4, 1]))
+    assert stage.whole({"product": Rival(other)}, 3) == (3, 1), "it decides where each had one"
+
+
+def test_who_has_lost_the_first_turn_takes_no_second_in_a_little_time() -> None:
+    own, slow, near = _candidates()[:3]
+    stage, _, _ = _stage(own, 1, Ticks([40, 60, 45, 42, 41]))
+    found = stage.contest({"product": [Rival(slow), Rival(near)]}, rounds=4, ahead=0.97)
+    assert found == {"product": [40e9, 60e9, 42e9]}
+
+
 def test_a_rival_with_larger_weights_has_room_of_its_own() -> None:
     narrow = GEMM.build(Gemm(20, 16, 30), GEMM.candidates(Gemm(20, 16, 30), host())[0], host(), "product")
     wide = GEMM.build(Gemm(20, 64, 30), GEMM.candidates(Gemm(20, 64, 30), host())[0], host(), "product")

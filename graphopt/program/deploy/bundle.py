@@ -82,11 +82,11 @@ def write_bundle(
     try:
         stored = stored_bytes(weights) if making.steps else stored_weights(listing, weights)
         emitted = emit(listing, target, stored, needed, version.Origin(PRODUCER, digest), making)
-        files = _files(emitted, target, stored, cache)
+        files, known = _files(emitted, target, stored, cache)
     except KernelsError as error:
         raise BundleError(str(error)) from error
     manifest = Manifest(
-        listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), _known(files), PRODUCER,
+        listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), known, PRODUCER,
         claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses), digest,
     )  # fmt: skip
     _write(path, files, manifest, replaced)
@@ -110,11 +110,11 @@ def write_streamed(
     try:
         stored = stored_weights(streamed.listing, streamed.file)
         emitted = emit(streamed.listing, target, stored, None, version.Origin(PRODUCER, digest))
-        files = _files(emitted, target, stored, cache)
+        files, known = _files(emitted, target, stored, cache)
     except KernelsError as error:
         raise BundleError(str(error)) from error
     manifest = Manifest(
-        listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), _known(files), PRODUCER,
+        listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), known, PRODUCER,
         model=digest, ram=ram_of(streamed),
     )  # fmt: skip
     _write(path, files, manifest, replaced)
@@ -140,12 +140,10 @@ def write_several(
     try:
         stored = stored_bytes(weights)
         emitted = emit_several(name, choices, points, stored, version.Origin(PRODUCER, digest))
-        files = _files(emitted, choices[0].target, stored, cache)
+        files, known = _files(emitted, choices[0].target, stored, cache)
     except KernelsError as error:
         raise BundleError(str(error)) from error
-    manifest = Manifest(
-        name, emitted.description, (), (), _known(files), PRODUCER, model=digest, levels=emitted.descriptions
-    )
+    manifest = Manifest(name, emitted.description, (), (), known, PRODUCER, model=digest, levels=emitted.descriptions)
     _write(path, files, manifest, replaced)
     return manifest
 
@@ -157,11 +155,15 @@ def _examples(program: Description) -> dict[str, str]:
     return {"example.c": example(program), "example.cc": example_cpp(program), "example.rs": example_rust(program)}
 
 
-def _files(emitted: Emitted, target: Target, stored: Array, cache: ObjectCache | None) -> dict[str, bytes | memoryview]:
-    """All files but the manifest, by their names."""
-    program = emitted.description
-    name, objects = program.name, emitted.objects(cache)
-    return {
+def _files(
+    emitted: Emitted, target: Target, stored: Array, cache: ObjectCache | None
+) -> tuple[dict[str, bytes | memoryview], dict[str, File]]:
+    """All files but the manifest by their names, and their records; weights are hashed while LLVM runs."""
+    program, cache = emitted.description, cache or ObjectCache(None)
+    emitted.begin(cache)
+    name, weights = program.name, file_of(stored.data)
+    objects = emitted.objects(cache)
+    files: dict[str, bytes | memoryview] = {
         f"lib{name}.so": link_shared(objects, target, exported=emitted.exported, name=f"lib{name}.so"),
         f"lib{name}.a": archive({f"{number}.o": code for number, code in enumerate(objects)}),
         f"{name}.weights": stored.data,
@@ -170,10 +172,8 @@ def _files(emitted: Emitted, target: Target, stored: Array, cache: ObjectCache |
         f"{name}.py": Path(runtime.__file__).read_bytes(),
         **{file: content.encode() for file, content in _examples(program).items()},
     }
-
-
-def _known(files: Mapping[str, bytes | memoryview]) -> dict[str, File]:
-    return {name: file_of(content) for name, content in files.items()}
+    known = {one: weights if one == f"{name}.weights" else file_of(content) for one, content in files.items()}
+    return files, known
 
 
 def _write(path: Path, files: Mapping[str, bytes | memoryview], manifest: Manifest, replaced: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from graphopt.errors import BundleError
@@ -31,10 +32,11 @@ class Program(runtime.Program):
         threads: int = 0,
         in_place: bool = False,
         pool: runtime.Program | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
         """`in_place`: the weights stay where they are, and as they are, for as long as the program; else it has a copy.
 
-        `threads` and `pool` as for `load`.
+        `threads` and `pool` as for `load`; `meanwhile` is called while the program is compiled.
         """
         try:
             target = target or host()
@@ -44,7 +46,10 @@ class Program(runtime.Program):
             if not in_place:
                 stored = placed(stored)
             self.cache = cache or ObjectCache(None)  # what the program's library is linked from, if it is saved
-            loaded = Loaded(emit(listing, target, stored).objects(self.cache), target)
+            emitted = emit(listing, target, stored)
+            emitted.begin(self.cache)
+            meanwhile()
+            loaded = Loaded(emitted.objects(self.cache), target)
         except KernelsError as error:
             raise BundleError(str(error)) from error
         interface = Interface(lambda name: loaded.address(f"{listing.name}_{name}"))

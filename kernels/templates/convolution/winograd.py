@@ -213,14 +213,14 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     ) -> None:
         """The products of all points, in a function that kernels of other images and epilogues have as well."""
 
-        def write(inner: Function, weights: Value, moved: Value, sums: Value, *channels: Value) -> None:
-            self._write_products(inner, weights, moved, sums, tiles, channels)
+        def write(inner: Function, weights: Value, moved: Value, sums: Value, first: Value, last: Value) -> None:
+            self._write_products(inner, weights, moved, sums, tiles, (first, last))
 
         pieces_of = [f.integer(one) for one in channels]
         apart(f, f"{self.name}_products_{tiles}", (weights, moved, sums, *pieces_of), write)
 
     def _write_products(
-        self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: Sequence[Value]
+        self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Value, Value]
     ) -> None:
         """Narrow weights are transformed once for all points of a panel."""
         points = self.made.size**2

@@ -121,6 +121,24 @@ def test_what_is_begun_is_compiled_once_and_what_is_not_wanted_is_forgotten(monk
     assert [len(one) - len(text) for one in compiled] == [1, 3], "the second was never begun"
 
 
+def test_who_asks_compiles_what_the_thread_has_not_come_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    going, begun = threading.Event(), threading.Event()
+
+    def waiting(text: str, target: Target) -> bytes:
+        if text == "first":
+            begun.set()
+            going.wait(60.0)
+        return threading.current_thread().name.partition("_")[0].encode()
+
+    monkeypatch.setattr(load, "compile_object", waiting)
+    cache = ObjectCache(None)
+    for text in ("first", "second"):
+        cache.begin(text, host())
+    assert begun.wait(60.0) and cache.get("second", host()) == b"MainThread"
+    going.set()
+    assert cache.get("first", host()) == b"compiler"
+
+
 def test_what_llvm_refuses_is_told_to_whoever_asks_for_it() -> None:
     cache = ObjectCache(None)
     cache.begin("nonsense", host())
