@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from kernels.dtype import DType
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
 from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Factors, Filtering, filtering, rounded
+from kernels.templates.convolution.winograd_narrow import TAPS
 from kernels.templates.narrow import numbers
 
 TOGETHER = 1 << 13  # pairs of channels whose weights are transformed at once
@@ -61,57 +63,65 @@ class WinogradPacking:
     def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The nine taps in the places of points."""
 
-        def untransformed(weights: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-            return weights.reshape(*weights.shape[:2], -1).transpose(2, 1, 0)
+        def place(weights: npt.NDArray[np.generic], found: npt.NDArray[np.generic]) -> None:
+            found[...] = weights.reshape(*weights.shape[:2], -1).transpose(2, 1, 0)
 
-        return self._packed(array, array.dtype, untransformed)
+        return self._packed(array, array.dtype, TAPS, place)
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The transformed, packed weights."""
         made = FILTERINGS[self.outputs]
         wide = numbers(array, self.problem.weights_dtype)
-        return self._packed(wide, np.dtype(np.float32), lambda weights: transformed(weights, made))
+
+        def place(weights: npt.NDArray[np.generic], found: npt.NDArray[np.float32]) -> None:
+            transform(weights, made, found)
+
+        return self._packed(wide, np.dtype(np.float32), made.size**2, place)
 
     def _packed(
         self,
         array: npt.NDArray[np.generic],
         dtype: np.dtype[np.generic],
-        points_of: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]],
+        points: int,
+        place: Callable[[npt.NDArray[np.generic], npt.NDArray[Any]], None],
     ) -> npt.NDArray[np.generic]:
-        """`points_of` gives (points, channels, output channels) of (output channels, channels, 3, 3)."""
+        """`place` gives the (points, channels, output channels) of (output channels, channels, 3, 3), of a panel each.
+
+        Where they end in the packed weights, so that those are written once: they have the bytes of many caches.
+        """
         groups = vector_groups(self.problem, self.lanes, self.vectors)
         each: list[npt.NDArray[np.generic]] = []
         for some in merged(self.problem):
             for dense in dense_groups(self.problem, array, some):
-                moved = points_of(dense[:, :, 0])
-                points, depth, width = moved.shape
-                found, place = np.zeros((points, self.point_elements), dtype), 0
+                width, depth = dense.shape[:2]
+                found, start = np.zeros((points, self.point_elements), dtype), 0
                 for group in groups:
                     size = group.size * self.lanes
                     for panel in range(group.count):
                         first = group.start * self.lanes + panel * size
-                        rows = found[:, place : place + self.depth * size].reshape(points, self.depth, size)
-                        rows[:, :depth, : max(width - first, 0)] = moved[:, :, first : first + size]
-                        place += self.depth * size
+                        rows = found[:, start : start + self.depth * size].reshape(points, self.depth, size)
+                        if first < width:
+                            place(dense[first : first + size, :, 0], rows[:, :depth, : width - first])
+                        start += self.depth * size
                 each.append(found.reshape(-1))
         return each[0] if len(each) == 1 else np.concatenate(each)
 
 
-def transformed(weights: npt.NDArray[np.generic], made: Filtering) -> npt.NDArray[np.float32]:
+def transform(weights: npt.NDArray[np.generic], made: Filtering, found: npt.NDArray[np.float32]) -> None:
     """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, 3, 3).
 
     The sums of G w first, then those with G^T; each goes through its terms in their order, product by product, and
     leaves out those with 0: so does a library that makes them at creation. Sums are of float64, and of so few pairs at
     once that they stay in the caches: ten times as fast as all pairs together.
     """
-    taps = np.ascontiguousarray(weights.transpose(2, 3, 1, 0)).reshape(3, 3, -1)
-    count, matrix = taps.shape[2], rounded(made.taps)
-    found = np.empty((made.size, made.size, count), np.float32)
-    for start in range(0, count, TOGETHER):
-        rows = _sums(matrix, taps[..., start : start + TOGETHER].astype(np.float64))
-        for row, some in zip(found, rows, strict=True):
-            row[:, start : start + TOGETHER] = _sums(matrix, some)
-    return found.reshape(made.size**2, *weights.shape[1::-1])
+    width, depth = weights.shape[:2]
+    matrix, channels = rounded(made.taps), max(1, TOGETHER // width)
+    points = found.reshape(made.size, made.size, depth, width)
+    for start in range(0, depth, channels):
+        some = slice(start, start + channels)
+        rows = _sums(matrix, np.ascontiguousarray(weights[:, some].transpose(2, 3, 1, 0), np.float64))
+        for place, row in zip(points, rows, strict=True):
+            place[:, some] = _sums(matrix, row)
 
 
 def _sums(matrix: Factors, terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -16,7 +16,7 @@ from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution
 from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, filtering
 from kernels.templates.convolution.winograd_choice import Winograd
-from kernels.templates.convolution.winograd_weights import FILTERINGS, TOGETHER, transformed
+from kernels.templates.convolution.winograd_weights import FILTERINGS, TOGETHER, transform
 from kernels.tensor.expression import relu
 from tests.kernels.machine_code import hot_loop, spills
 from tests.kernels.targets import NAMED
@@ -131,10 +131,10 @@ def test_weights_have_the_same_bits_in_however_many_pieces_they_are_transformed(
     """Of more pairs of channels than are transformed at once: each number is that of its own pair alone."""
     drawn = np.random.default_rng(0).standard_normal((3, TOGETHER // 2, 3, 3))
     weights, made = drawn.astype(np.float32), FILTERINGS[outputs]
-    found = transformed(weights, made)
-    assert found.dtype == np.float32 and found.shape == (made.size**2, TOGETHER // 2, 3)
+    found, alone = np.empty((made.size**2, TOGETHER // 2, 3), np.float32), np.empty((made.size**2, 1, 1), np.float32)
+    transform(weights, made, found)
     for output, channel in ((0, 0), (1, 7), (2, TOGETHER // 2 - 1)):
-        alone = transformed(weights[output : output + 1, channel : channel + 1], made)
+        transform(weights[output : output + 1, channel : channel + 1], made, alone)
         assert np.array_equal(found[:, channel, output], alone[:, 0, 0])
 
 
