@@ -26,7 +26,7 @@ from graphopt.errors import (
 )
 from graphopt.extras import missing
 from graphopt.lazy import SYMBOLIC, Lazy, postponing
-from graphopt.model.collection import paused_collection
+from graphopt.model.collection import importing
 from graphopt.version import VERSION
 
 refusals, shown = Lazy("graphopt.refusals"), Lazy("graphopt.flows.shown")
@@ -130,7 +130,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
     _refuse_strangers()
     try:
-        with postponing(*SYMBOLIC), paused_collection():
+        with postponing(*SYMBOLIC), importing():
             found = getattr(importlib.import_module(_HOMES[name]), name)
             if name in _USE_CASES:
                 shown.DRAWN.update(_DRAWN)

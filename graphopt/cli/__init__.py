@@ -21,7 +21,7 @@ from graphopt.cli.flags import in_flags
 from graphopt.errors import GraphoptError
 from graphopt.extras import missing
 from graphopt.lazy import SYMBOLIC, Lazy, postponing
-from graphopt.model.collection import paused_collection
+from graphopt.model.collection import importing
 from graphopt.model.text import nearest, shown
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Commands(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        with postponing(*SYMBOLIC), paused_collection():
+        with postponing(*SYMBOLIC), importing():
             found: click.Command = importlib.import_module(f"graphopt.cli.{cmd_name.replace('-', '_')}").command
         return found
 

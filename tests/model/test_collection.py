@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from graphopt.gradient.differentiate import LossRequest, differentiate
 from graphopt.gradient.optimizers import Optimizer
 from graphopt.gradient.step import make_step
-from graphopt.model.collection import paused_collection
+from graphopt.model.collection import importing, paused_collection
 from graphopt.model.load import load
 from tests import support
 
@@ -41,3 +42,32 @@ def test_a_model_is_differentiated_without_it(monkeypatch: pytest.MonkeyPatch) -
     model = support.model("g (float[2, 3] x) => (float[2, 2] y) { y = MatMul(x, w) }", w=np.ones((3, 2), np.float32))
     make_step(load(model), LossRequest("mse"), Optimizer())
     assert seen == [False] and gc.isenabled()
+
+
+def test_what_is_imported_is_old_and_what_becomes_garbage_of_it_is_found() -> None:
+    class Node:
+        other: Node
+
+    gc.collect()
+    with importing():
+        node = Node()
+        node.other = node
+        seen = weakref.ref(node)
+        assert not gc.isenabled()
+    assert gc.isenabled() and not gc.get_freeze_count()
+    del node
+    gc.collect(1)
+    assert seen() is not None
+    gc.collect()
+    assert seen() is None
+
+
+def test_what_others_have_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with importing():
+            pass
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()
