@@ -28,7 +28,7 @@ from graphopt.check.lineage import STEPS, SUMS
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
 from graphopt.model.bodies import put_bodies
-from graphopt.model.contrib_bodies import has_body
+from graphopt.model.contrib.bodies import has_body
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import graphs_of
 from graphopt.model.oversized import oversized

@@ -10,7 +10,8 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from graphopt.model import contrib_bodies, nodes
+from graphopt.model import nodes
+from graphopt.model.contrib.bodies import contrib_body, has_body
 from graphopt.model.facts import Facts
 from graphopt.model.known import Knowledge
 from graphopt.model.schema import told_type
@@ -54,8 +55,8 @@ def body_of(node: ir.Node, facts: Knowledge) -> ir.Function | None:
     """
     if nodes.has_reference_attributes(node) or nodes.has_subgraphs(node):
         return None
-    if contrib_bodies.has_body(node):
-        return contrib_bodies.contrib_body(node, facts)
+    if has_body(node):
+        return contrib_body(node, facts)
     version = facts.opset(node, node.domain)
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, version, node.domain)  # whose stub lacks bodies

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphopt.model import nodes
-from graphopt.model.contrib_lines import int_vector
-from graphopt.model.contrib_node import Node, scalar
+from graphopt.model.contrib.lines import int_vector
+from graphopt.model.contrib.node import Node, scalar
 
 _POOLING = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 _CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")

@@ -13,7 +13,7 @@ from onnx import helper
 
 import graphopt
 from graphopt.model.bodies import body_of, put_bodies
-from graphopt.model.contrib_bodies import DOMAIN, OPSET, has_body
+from graphopt.model.contrib.bodies import DOMAIN, OPSET, has_body
 from graphopt.model.facts import Facts
 
 Arrays = Sequence[np.ndarray | None]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
-from graphopt.model.contrib_lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
-from graphopt.model.contrib_node import Node, scalar
+from graphopt.model.contrib.lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
+from graphopt.model.contrib.node import Node, scalar
 from graphopt.model.dims import Dim
 
 ATTENTION_SINCE = 23  # opset

@@ -11,8 +11,8 @@ from math import sqrt
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.contrib_lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
-from graphopt.model.contrib_node import Node
+from graphopt.model.contrib.lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
+from graphopt.model.contrib.node import Node
 
 _LEAST = -3.4028234663852886e38  # what ONNX Runtime adds to a score that is not seen
 

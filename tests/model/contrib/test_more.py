@@ -12,9 +12,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 import graphopt
-from graphopt.model.contrib_bodies import BODIES, DOMAIN, IN_STANDARD
-from tests.model.test_contrib_bodies import CASES as PLAIN
-from tests.model.test_contrib_bodies import with_body
+from graphopt.model.contrib.bodies import BODIES, DOMAIN, IN_STANDARD
+from tests.model.contrib.test_bodies import CASES as PLAIN
+from tests.model.contrib.test_bodies import with_body
 
 GENERATOR = np.random.default_rng(7)
 FLOAT, BYTE, INT = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8, onnx.TensorProto.INT32
@@ -180,6 +180,6 @@ def test_a_form_without_a_body_is_named(name: str, attribute: str, value: object
 
 
 def test_every_body_has_a_case() -> None:
-    elsewhere = IN_STANDARD | {"GroupQueryAttention"}  # test_contrib_grouped.py
+    elsewhere = IN_STANDARD | {"GroupQueryAttention"}  # test_grouped.py
     tried = {operator for operator, *_ in PLAIN.values()} | {case.operator for case in CASES.values()}
     assert tried == set(BODIES) - elsewhere

@@ -12,8 +12,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 import graphopt
-from graphopt.model.contrib_bodies import DOMAIN
-from tests.model.test_contrib_bodies import with_body
+from graphopt.model.contrib.bodies import DOMAIN
+from tests.model.contrib.test_bodies import with_body
 
 GENERATOR = np.random.default_rng(11)
 SIZE, POSITIONS = 16, 32

@@ -18,8 +18,8 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from graphopt.model import nodes
-from graphopt.model.contrib_lines import int_vector
-from graphopt.model.contrib_node import Node
+from graphopt.model.contrib.lines import int_vector
+from graphopt.model.contrib.node import Node
 
 DOMAIN = "com.microsoft.nchwc"
 _CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import graphopt
-from graphopt.model.contrib_blocked import DOMAIN, block_size
+from graphopt.model.contrib.blocked import DOMAIN, block_size
 
 GENERATOR = np.random.default_rng(2)
 MODELS = {

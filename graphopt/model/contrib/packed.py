@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.contrib_lines import int_vector
-from graphopt.model.contrib_node import Node, scalar
+from graphopt.model.contrib.lines import int_vector
+from graphopt.model.contrib.node import Node, scalar
 from graphopt.model.dims import Dim
 
 _OF_FOUR_BITS = frozenset({ir.DataType.INT4, ir.DataType.UINT4})

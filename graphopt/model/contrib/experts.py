@@ -7,9 +7,9 @@ not choose count for nothing.
 from __future__ import annotations
 
 from graphopt.model import nodes
-from graphopt.model.contrib_lines import int_vector
-from graphopt.model.contrib_node import Node, scalar
-from graphopt.model.contrib_packed import unpacked, widened
+from graphopt.model.contrib.lines import int_vector
+from graphopt.model.contrib.node import Node, scalar
+from graphopt.model.contrib.packed import unpacked, widened
 
 _INFINITE = 3.4e38
 

@@ -14,16 +14,9 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from graphopt.model import (
-    contrib_attention,
-    contrib_blocked,
-    contrib_experts,
-    contrib_grouped,
-    contrib_packed,
-    contrib_plain,
-    nodes,
-)
-from graphopt.model.contrib_node import Node, scalar
+from graphopt.model import nodes
+from graphopt.model.contrib import attention, blocked, experts, grouped, packed, plain
+from graphopt.model.contrib.node import Node, scalar
 from graphopt.model.known import Knowledge
 from graphopt.model.operators.table import operator_of
 
@@ -42,8 +35,8 @@ def has_body(node: ir.Node) -> bool:
 
 
 def _body(node: ir.Node) -> Body | None:
-    if node.domain == contrib_blocked.DOMAIN:
-        return contrib_blocked.BLOCKED.get(node.op_type)
+    if node.domain == blocked.DOMAIN:
+        return blocked.BLOCKED.get(node.op_type)
     is_ours = node.domain == DOMAIN or (node.domain == "" and node.op_type in IN_STANDARD)
     return BODIES.get(node.op_type) if is_ours else None
 
@@ -267,53 +260,53 @@ def _dynamic_products(node: Node) -> str:
 
 
 BODIES: Mapping[str, Body] = {
-    "Attention": contrib_attention.attention,
+    "Attention": attention.attention,
     "BiasGelu": _bias_gelu,
-    "CausalConvWithState": contrib_plain.causal_convolution,
-    "CDist": contrib_plain.cdist,
+    "CausalConvWithState": plain.causal_convolution,
+    "CDist": plain.cdist,
     "DequantizeLinear": _one_to_one("DequantizeLinear"),
     "DynamicQuantizeMatMul": _dynamic_products,
-    "EmbedLayerNormalization": contrib_attention.embed_layer_normalization,
-    "ExpandDims": contrib_plain.expand_dims,
+    "EmbedLayerNormalization": attention.embed_layer_normalization,
+    "ExpandDims": plain.expand_dims,
     "FastGelu": _fast_gelu,
     "FusedConv": _fused_conv,
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_matmul,
-    "GatedAdd": contrib_plain.gated_sum,
-    "GatedRMSNorm": contrib_plain.gated_normalization,
-    "GatherBlockQuantized": contrib_packed.gather_block_quantized,
-    "GatherND": contrib_plain.gather_nd,
+    "GatedAdd": plain.gated_sum,
+    "GatedRMSNorm": plain.gated_normalization,
+    "GatherBlockQuantized": packed.gather_block_quantized,
+    "GatherND": plain.gather_nd,
     "Gelu": lambda node: f"x = Identity(i0)\n {_gelu(node)}",
-    "GridSample": contrib_plain.grid_sample,
-    "GroupQueryAttention": contrib_grouped.group_query_attention,
-    "MatMulBnb4": contrib_packed.matmul_bnb4,
+    "GridSample": plain.grid_sample,
+    "GroupQueryAttention": grouped.group_query_attention,
+    "MatMulBnb4": packed.matmul_bnb4,
     "MatMulIntegerToFloat": _integers_to_floats,
-    "MoE": contrib_experts.experts,
-    "MultiHeadAttention": contrib_attention.multi_head_attention,
+    "MoE": experts.experts,
+    "MultiHeadAttention": attention.multi_head_attention,
     "NhwcConv": _nhwc_conv,
-    "NhwcMaxPool": contrib_plain.nhwc_max_pool,
-    "Pad": contrib_plain.pad,
-    "QAttention": contrib_attention.quantized_attention,
-    "QEmbedLayerNormalization": contrib_attention.quantized_embeddings,
+    "NhwcMaxPool": plain.nhwc_max_pool,
+    "Pad": plain.pad,
+    "QAttention": attention.quantized_attention,
+    "QEmbedLayerNormalization": attention.quantized_embeddings,
     "QLinearAdd": _quantized("Add", operands=2),
     "QLinearAveragePool": _quantized_pool("AveragePool"),
     "QLinearConcat": _quantized_join,
-    "QLinearConv": contrib_plain.quantized_convolution,
+    "QLinearConv": plain.quantized_convolution,
     "QLinearGlobalAveragePool": _quantized_pool("GlobalAveragePool"),
     "QLinearLeakyRelu": _quantized_leaky,
     "QLinearMul": _quantized("Mul", operands=2),
     "QLinearSigmoid": _quantized("Sigmoid", operands=1),
     "QLinearSoftmax": _quantized_softmax,
     "QLinearWhere": _quantized_choice,
-    "QMoE": contrib_experts.quantized_experts,
+    "QMoE": experts.quantized_experts,
     "QuantizeLinear": _one_to_one("QuantizeLinear"),
     "QuickGelu": _quick_gelu,
     "Range": lambda node: "y = Range(i0, i1, i2)" if node.has(2) else None,
-    "RotaryEmbedding": contrib_attention.rotary_embedding,
+    "RotaryEmbedding": attention.rotary_embedding,
     "SimplifiedLayerNormalization": _simplified_alone,
     "SkipLayerNormalization": _skip_normalization,
     "SkipSimplifiedLayerNormalization": _skip_simplified,
     "TransposeMatMul": _fused_matmul,
-    "Trilu": contrib_plain.trilu,
-    "UnfoldTensor": contrib_plain.unfold_tensor,
+    "Trilu": plain.trilu,
+    "UnfoldTensor": plain.unfold_tensor,
 }
