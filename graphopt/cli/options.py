@@ -47,8 +47,8 @@ shape_option = several("--shape", metavar="NAME=1x3x224x224", text="Fix an input
 size_option = several("--dim", metavar="NAME=SIZE", text="Fix a dynamic dim")
 range_option = several(
     "--dim", metavar="NAME=SIZE",
-    text="Fix a dynamic dim; NAME=224,256 makes a program for each size, NAME=1..512 one for all of them, and "
-    "NAME=OTHER+1 follows from another dim",
+    text="Fix a dynamic dim; NAME=224,256 makes a program for each size, NAME=1..512 one for all of them (from 0 where "
+    "the dim may be empty), and NAME=OTHER+1 follows from another dim",
 )  # fmt: skip
 value_option = several("--value", metavar="NAME=16000", text="Fix an input at a value, or at a list such as 1,2,3")
 defaults_option = switch("--fix-defaults", "Take inputs that have defaults for constants, so that they fold.")
@@ -98,8 +98,8 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     found = {}
     for name, value in _pairs([_with_equals(text) for text in texts], "--shape", "NAME=1x3x224x224"):
         sizes = value.replace(",", "x").split("x")
-        if not all(_is_size(size) for size in sizes):
-            raise UsageError("--shape", f"'{value}' is not a shape; join positive sizes with x, such as 1x3x224x224.")
+        if not all(map(_is_count, sizes)):
+            raise UsageError("--shape", f"'{value}' is not a shape; join sizes with x, such as 1x3x224x224.")
         found[name] = tuple(int(size) for size in sizes)
     return found
 
@@ -107,21 +107,23 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 def _with_equals(text: str) -> str:
     """`NAME:1,3` as other optimizers write it, in our form."""
     name, colon, value = text.rpartition(":")
-    return f"{name}={value}" if colon and all(map(_is_size, value.split(","))) else text
+    return f"{name}={value}" if colon and all(map(_is_count, value.split(","))) else text
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _is_size(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) > 0
+    return _is_count(text) and int(text) > 0
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int | str]:
     """`NAME=3` fixes, `NAME=N` frees, several times."""
     found: dict[str, int | str] = {}
     for name, value in _pairs(texts, "--dim", "NAME=3 or NAME=N"):
-        if value.isascii() and value.isdigit():
+        if _is_count(value):
             found[name] = int(value)
-            if not found[name]:
-                raise UsageError("--dim", f"'{name}=0' gives no size; sizes start at 1.")
         elif value.isidentifier():
             found[name] = value
         else:
@@ -148,11 +150,11 @@ def parse_sized_dims(texts: Sequence[str]) -> dict[str, int | str | tuple[int, i
     for name, value in _pairs(texts, "--dim", "NAME=8, NAME=3,5 or NAME=1..8"):
         least, dots, most = value.partition("..")
         sizes = value.split(",")
-        if dots and least.isdigit() and _is_size(most) and int(least) <= int(most):
+        if dots and _is_count(least) and _is_size(most) and int(least) <= int(most):
             found[name] = int(least), int(most)
         elif dots:
             raise UsageError("--dim", f"'{name}={value}' is no range; give a least and a greatest size, {name}=1..8.")
-        elif len(sizes) > 1 and all(map(_is_size, sizes)):
+        elif len(sizes) > 1 and all(map(_is_count, sizes)):
             found[name] = [int(size) for size in sizes]
         elif _FORMULA.fullmatch(value):
             found[name] = value

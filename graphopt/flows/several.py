@@ -27,8 +27,8 @@ def split_listed(
     """The dims with one size or a range, and those with a list of sizes; raises OptionError for a list that is none."""
     listed = {name: value for name, value in dims.items() if isinstance(value, list)}
     for name, sizes in listed.items():
-        if not sizes or len(set(sizes)) != len(sizes) or min(sizes) < 1:
-            raise OptionError(f"the sizes of '{name}' are positive and each is given once, unlike {sizes}.")
+        if not sizes or len(set(sizes)) != len(sizes) or min(sizes) < 0:
+            raise OptionError(f"the sizes of '{name}' are not negative and each is given once, unlike {sizes}.")
     return {name: value for name, value in dims.items() if not isinstance(value, list)}, listed
 
 

@@ -78,7 +78,7 @@ class Elementwise:
                 raise InvalidElementwise(
                     f"'{name}' is {output.buffer.dtype.value} and its value {output.value.dtype.value}: cast it."
                 )
-            if self.elements:
+            if self.elements != 0:
                 check_value(output.value, self.axes)
                 check_value(self.load(output), self.axes)
 
@@ -156,12 +156,12 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
     def kernel(self) -> Kernel:
         problem = self.problem
         operands = operands_of(inputs_of(problem.values), (output.buffer for output in problem.outputs))
-        blocks = self.chunks * -(-self.rows // self.rows_of_block) if problem.elements else 0
+        blocks = self.chunks * -(-self.rows // self.rows_of_block) if problem.elements != 0 else 0
         operations = sum(isinstance(node, Unary | Binary) for node in distinct(problem.values))
         return self.written(operands, blocks, flops=operations * problem.elements)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        if not self.problem.elements:
+        if self.problem.elements == 0:
             return
         if self.chunks != 1:
             row = f.binary("udiv", block, f.integer(self.chunks)) if self.rows != 1 else f.integer(0)

@@ -94,7 +94,7 @@ def _sum(parts: Iterable[tuple[Index, int]], offset: int = 0) -> Index:
         offset += one.offset * scale
         for variable, factor in one.terms:
             factors[variable] = factors.get(variable, 0) + factor * scale
-    return Index(tuple(sorted(((v, f) for v, f in factors.items() if f), key=lambda term: term[0].name)), offset)
+    return Index(tuple(sorted(((v, f) for v, f in factors.items() if f != 0), key=lambda term: term[0].name)), offset)
 
 
 IndexLike = Variable | Index | int

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import onnx
+import pytest
 
 from graphopt.program.deploy import runtime
 from tests import support
@@ -33,3 +34,19 @@ def test_a_bundle_says_its_ranges_and_runs_them(shell: Shell) -> None:
     assert shell.run("certify", "b").status == 0
     answer = shell.run("compile", "m.onnx", "b", "--dim", "batch=8..1")
     assert answer.status == 2 and "is no range; give a least and a greatest size, batch=1..8" in answer.err
+
+
+@pytest.mark.parametrize(("said", "sizes"), [("past=0", (0,)), ("past=0,3", (0, 3)), ("past=0..3", (0, 1, 3))])
+def test_a_cache_may_be_empty(shell: Shell, said: str, sizes: tuple[int, ...]) -> None:
+    """Of old rows and new ones, side by side and as their mean: both of copies, as Concat is no cache in place here."""
+    text = """g (float[2,past,4] old, float[2,1,4] new) => (float[2,all,4] both, float[2,1,4] y)
+        { both = Concat <axis = 1> (old, new) y = ReduceMean <axes = [1], keepdims = 1> (both) }"""
+    onnx.save(support.model(text, 17), shell.folder / "m.onnx")
+    assert shell.run("compile", "m.onnx", "b", "--dim", said, "--threads", "1").status == 0
+    loaded = runtime.load(shell.folder / "b", threads=1)
+    for size in sizes:
+        old, new = np.full((2, size, 4), 2, np.float32), np.full((2, 1, 4), 5, np.float32)
+        made = loaded(old=old, new=new)
+        np.testing.assert_array_equal(made["both"], np.concatenate([old, new], 1))
+        np.testing.assert_allclose(made["y"], made["both"].mean(1, keepdims=True), rtol=1e-6)
+    loaded.close()

@@ -86,7 +86,7 @@ COMMANDS = (
         18, "optimize fixed.onnx --dim seq=2",
         ("there is no dynamic dim 'seq'; all dims are fixed; --dim batch=N frees the first of each input.",),
     ),
-    Sentence(19, "optimize fixed.onnx --dim batch=0", ("'batch=0' gives no size; sizes start at 1.",)),
+    Sentence(19, "optimize fixed.onnx --dim batch=-1", ("'-1' is neither a size nor a name for a dim.",)),
     Sentence(20, "optimize fixed.onnx --level 7", ("there is no level 7; levels are 0 to 3.",), ("Input should be",)),
     Sentence(
         21, "optimize fixed.onnx --target cuda",

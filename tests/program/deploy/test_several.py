@@ -123,8 +123,8 @@ def test_a_level_that_this_machine_lacks_is_not_compared() -> None:
 
 def test_requests_that_make_no_library() -> None:
     for request, message in (
-        ({"dims": {"h": [24, 24]}}, "the sizes of 'h' are positive and each is given once, unlike"),
-        ({"dims": {"h": []}}, "the sizes of 'h' are positive"),
+        ({"dims": {"h": [24, 24]}}, "the sizes of 'h' are not negative and each is given once, unlike"),
+        ({"dims": {"h": []}}, "the sizes of 'h' are not negative"),
         ({"dims": {"h": list(range(1, 100)), "w_": 8}}, "99 combinations of sizes are asked for; at most 64"),
         ({"target": ["x86-64-v3", "aarch64"]}, "x86-64-v3, aarch64 are of several architectures"),
         ({"target": ["x86-64-v3", "x86-64-v3"]}, "a target is given twice"),
