@@ -16,7 +16,9 @@ from graphopt.flows.asked import Asked, optimized
 from graphopt.flows.comparing import compared, reference_of, way_on
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
 from graphopt.flows.source import resize
+from graphopt.model.bodies import put_bodies
 from graphopt.model.facts import Facts
+from graphopt.model.operators.contrib import CACHES
 from graphopt.model.tensors import tensors_of
 from graphopt.program.caches import caches_of
 from graphopt.program.costs import costs_of
@@ -55,6 +57,8 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
 
     asked.progress("optimizing")
     work = optimized(original)
+    if not asked.caches:
+        work = _in_memory_of_their_own(work)
     asked.progress("making kernels")
     with telling(asked.progress):
         made, refusals = None, []
@@ -107,6 +111,15 @@ def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:
     if not found:
         raise OptionError("the model has no caches: no output begins with the rows of an input; leave caches out.")
     return found
+
+
+def _in_memory_of_their_own(model: ir.Model) -> ir.Model:
+    """The model with the bodies of what could grow where it lies: there alone memory has the same dims in every run."""
+    if not any(node.domain == CACHES for node in model.graph):
+        return model
+    work = model.clone()
+    put_bodies(work, lambda _: [node for node in work.graph if node.domain == CACHES])
+    return optimized(work)
 
 
 def _together(verdicts: Sequence[Verification], sizes: Sequence[dict[str, int]]) -> Verification:

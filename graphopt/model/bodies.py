@@ -14,6 +14,7 @@ from graphopt.model import nodes
 from graphopt.model.contrib.bodies import contrib_body, has_body
 from graphopt.model.facts import Facts
 from graphopt.model.known import Knowledge
+from graphopt.model.operators.contrib import CACHES
 from graphopt.model.schema import told_type
 
 _DOMAIN = "graphopt.body"
@@ -29,7 +30,7 @@ def put_bodies(model: ir.Model, wanting: Callable[[Facts], Iterable[ir.Node]]) -
             name = f"{node.op_type}_{number}"
             body.domain, body.name, body.overload = _DOMAIN, name, ""
             body.opset_imports.clear()
-            body.opset_imports.update({domain: facts.opset(node, domain) for domain in ("", node.domain)})
+            body.opset_imports.update({domain: facts.opset(node, domain) for domain in ("", node.domain)} | {CACHES: 1})
             node.domain, node.op_type = _DOMAIN, name
             _name_results(node)
             model.functions[body.identifier()] = body

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Mapping
+from functools import reduce
 
 from kernels.errors import KernelsError
-from kernels.size import Size
+from kernels.size import Size, greatest, least
 
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
@@ -21,7 +22,7 @@ def formula_at(text: str, sizes: Mapping[str, Size | int]) -> Size | int | None:
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
-    """Raises KeyError for anything but names of dims, whole numbers, +, -, *, // and floor of a fraction."""
+    """Raises KeyError for anything but names of dims, whole numbers, +, -, *, //, Max, Min and floor of a fraction."""
     match tree:
         case ast.Name(name):
             return sizes[name]
@@ -30,6 +31,9 @@ def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
         case ast.BinOp(left, operation, right):
             found: Size | int = _OPERATORS[type(operation)](_value(left, sizes), _value(right, sizes))
             return found
+        case ast.Call(ast.Name("Max" | "Min" as word), [first, *others]):
+            choose = greatest if word == "Max" else least
+            return reduce(choose, (_value(one, sizes) for one in others), _value(first, sizes))
         case ast.Call(ast.Name("floor"), [inner]):
             above, below = _fraction(inner, sizes)
             return above // below

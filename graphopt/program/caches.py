@@ -1,6 +1,9 @@
 """Caches of keys and values: outputs whose first rows are an input's, and which may therefore lie in its memory.
 
 Concat(past, new) -> present            Attention(..., past_key, past_value) -> ..., present_key, present_value
+TensorScatter(past, new, places) -> present                           Extend(past, new, places, ...) -> present
+
+The last two write over rows, so that nothing else may read those that were there.
 """
 
 from __future__ import annotations
@@ -10,8 +13,14 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from graphopt.model.nodes import input_at
+from graphopt.model.operators.contrib import CACHES
 
-_PLACES = {"Concat": ((0, 0),), "Attention": ((4, 1), (5, 2))}  # of an operand, and of the result that it begins
+_WRITING = frozenset({("", "TensorScatter"), (CACHES, "Extend")})
+_PLACES = {  # of an operand, and of the result that it begins
+    ("", "Concat"): ((0, 0),),
+    ("", "Attention"): ((4, 1), (5, 2)),
+    **dict.fromkeys(_WRITING, ((0, 0),)),
+}
 
 
 def caches_of(model: ir.Model) -> dict[str, str]:
@@ -27,9 +36,12 @@ def caches_of(model: ir.Model) -> dict[str, str]:
 
 def _begins(value: ir.Value) -> Iterator[ir.Value]:
     node = value.producer()
-    if node is None or node.domain not in ("", "ai.onnx"):
+    if node is None:
         return
-    for operand, result in _PLACES.get(node.op_type, ()):
+    key = node.domain.removeprefix("ai.onnx"), node.op_type
+    for operand, result in _PLACES.get(key, ()):
         past = input_at(node, operand)
-        if past is not None and result < len(node.outputs) and node.outputs[result] is value:
+        if past is None or result >= len(node.outputs) or node.outputs[result] is not value:
+            continue
+        if key not in _WRITING or all(one is node or one.op_type == "Shape" for one in past.consumers()):
             yield past

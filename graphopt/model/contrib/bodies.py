@@ -15,7 +15,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.contrib import attention, blocked, experts, grouped, packed, plain
+from graphopt.model.contrib import attention, blocked, caches, experts, grouped, packed, plain
 from graphopt.model.contrib.node import Node, scalar
 from graphopt.model.known import Knowledge
 from graphopt.model.operators.table import operator_of
@@ -37,6 +37,8 @@ def has_body(node: ir.Node) -> bool:
 def _body(node: ir.Node) -> Body | None:
     if node.domain == blocked.DOMAIN:
         return blocked.BLOCKED.get(node.op_type)
+    if node.domain == caches.DOMAIN:
+        return caches.extended if node.op_type == "Extend" else None
     is_ours = node.domain == DOMAIN or (node.domain == "" and node.op_type in IN_STANDARD)
     return BODIES.get(node.op_type) if is_ours else None
 
@@ -48,7 +50,8 @@ def contrib_body(node: ir.Node, facts: Knowledge) -> ir.Function | None:
         return None
     inputs = ", ".join(f"i{at}" for at in range(len(node.inputs)))
     outputs = ", ".join("y" if at == 0 else f"o{at}" for at in range(len(node.outputs)))
-    head = f'<opset_import: ["" : {OPSET}], domain: "{DOMAIN}">\n{node.op_type} ({inputs}) => ({outputs})'
+    opsets = f'"" : {OPSET}, "{caches.DOMAIN}" : 1'
+    head = f'<opset_import: [{opsets}], domain: "{DOMAIN}">\n{node.op_type} ({inputs}) => ({outputs})'
     described = Node(node, facts)
     text = made(described)
     if text is None:

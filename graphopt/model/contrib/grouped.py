@@ -10,9 +10,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
+from graphopt.model.contrib import caches
 from graphopt.model.contrib.lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
 from graphopt.model.contrib.node import Node, scalar
-from graphopt.model.dims import Dim
 
 ATTENTION_SINCE = 23  # opset
 SHUT = -3.4028234663852886e38  # a score that is not seen; each row sees one
@@ -51,7 +51,7 @@ def group_query_attention(node: Node) -> str | None:
         lines += [*turned("q", "q_n", half, **kept), *turned("k_x", "k_n", half, **kept)]
     else:
         lines += ["q = Identity(q_n)", "k_x = Identity(k_n)"]
-    lines += _caches(node, groups, size, given[1])
+    lines += _caches(node)
     lines += [*dim_of("t", "k", 2), "t_e = Squeeze(t)", "keys = Range(r_0, t_e, r_1)", int_vector("last", -1),
               "here_u = Unsqueeze(here, last)", "looked = LessOrEqual(keys, here_u)"]  # fmt: skip
     window = nodes.int_attribute(node.node, "local_window_size", -1)
@@ -82,7 +82,7 @@ def _taken_apart(*, packed: bool, heads: int, groups: int, size: int) -> list[st
             *(one for name, count in counts.items() for one in in_heads(f"{name}_n", f"{name}_p", count))]  # fmt: skip
 
 
-def _caches(node: Node, groups: int, size: int, new: Dim) -> list[str]:
+def _caches(node: Node) -> list[str]:
     """Lines that make k and v, all keys and values, and the results o1 and o2 of them."""
     past = node.dims[3] if node.has(3) else None
     wanted = [f"o{at} = Identity({name})" for at, name in ((1, "k"), (2, "v")) if len(node.node.outputs) > at]
@@ -90,42 +90,10 @@ def _caches(node: Node, groups: int, size: int, new: Dim) -> list[str]:
         return ["k = Identity(k_x)", "v = Identity(v_n)", *wanted]
     present = dims.declared(node.node.outputs[1]) if len(node.node.outputs) > 1 else None
     shares = past is not None and present is not None and present[2] == past[2]  # one buffer, of that many rows
-    lines = [*dim_of("c", "i3", 2)]
-    if shares:
-        lines += ["c_all = Identity(c)"]
-    else:
-        lines += ["c_all = Max(c, total)"]
-    lines += ["c_e = Squeeze(c_all)", "c_r = Range(r_0, c_e, r_1)", "c_old = Less(c_r, before_u)",
-              int_vector("c_u", 1, 3), "old = Unsqueeze(c_old, c_u)", *float_like("nought", 0.0, "q")]  # fmt: skip
-    for name, source, cache in (("k", "k_x", "i3"), ("v", "v_n", "i4")):
-        if shares:
-            lines += [f"{name}_l = Identity({cache})"]
-        else:
-            lines += [f"{name}_m = Sub(c_all, c)", *_zeros(f"{name}_z", cache, f"{name}_m", 2),
-                      f"{name}_l = Concat <axis = 2> ({cache}, {name}_z)"]  # fmt: skip
-        if new == 1:
-            lines += [f"{name}_o = Where(old, {name}_l, nought)", f"{name}_q = Equal(c_r, before_u)",
-                      f"{name}_h = Unsqueeze({name}_q, c_u)",
-                      f"{name} = Where({name}_h, {source}, {name}_o)"]  # fmt: skip
-        else:
-            lines += [f"{name}_o = Where(old, {name}_l, nought)", *_places(name, source, groups),
-                      f"{name} = ScatterND({name}_o, {name}_at, {source})"]  # fmt: skip
+    lines = [*dim_of("c", "i3", 2), "c_all = Identity(c)" if shares else "c_all = Max(c, total)"]
+    lines += [f"{name} = {caches.DOMAIN}.Extend(i{at}, {source}, before, c_all, c_all)"
+              for at, name, source in ((3, "k", "k_x"), (4, "v", "v_n"))]  # fmt: skip
     return [*lines, *wanted]
-
-
-def _places(name: str, source: str, groups: int) -> list[str]:
-    """Lines that make NAME_at: [batch, groups, rows, 3], where in a cache each row of `source` goes."""
-    lines = [*dim_of(f"{name}_b", source, 0), f"{name}_be = Squeeze({name}_b)",
-             f"{name}_br = Range(r_0, {name}_be, r_1)", int_vector(f"{name}_bu", 1, 2),
-             f"{name}_bi = Unsqueeze({name}_br, {name}_bu)", int_scalar(f"{name}_ge", groups),
-             f"{name}_gr = Range(r_0, {name}_ge, r_1)", f"{name}_gi = Unsqueeze({name}_gr, one)",
-             f"{name}_hi = Unsqueeze(here, one)", int_vector(f"{name}_gn", groups),
-             f"{name}_to = Concat <axis = 0> ({name}_b, {name}_gn, n)"]  # fmt: skip
-    for one in "bgh":
-        lines += [f"{name}_{one}x = Expand({name}_{one}i, {name}_to)",
-                  f"{name}_{one}y = Unsqueeze({name}_{one}x, last_axis_{name})"]  # fmt: skip
-    lines = [int_vector(f"last_axis_{name}", 3), *lines]
-    return [*lines, f"{name}_at = Concat <axis = 3> ({name}_by, {name}_gy, {name}_hy)"]
 
 
 def _zeros(name: str, like: str, count: str, axis: int) -> list[str]:

@@ -8,10 +8,11 @@ import sympy
 from graphopt.model import dims
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.nodes import input_at, int_attribute
-from graphopt.model.operators.record import Operator
+from graphopt.model.operators.record import Operator, no_flops
 from graphopt.model.operators.shapes import Result, like_first, source_shape
 
 DOMAIN = "com.microsoft"
+CACHES = "graphopt.cache"  # of bodies: keys and values that grow where they lie
 
 
 def _like_first(node: ir.Node, facts: Knowledge) -> Result:
@@ -78,7 +79,18 @@ def _grouped(node: ir.Node, facts: Knowledge) -> Result:
     return (Known(kind, (*query[:2], size * heads), None), *(Known(kind, cache, None) for _ in node.outputs[1:3]))
 
 
+def _extended(node: ir.Node, facts: Knowledge) -> Result:
+    """The old rows' dims, with as many rows as the fourth operand says."""
+    shape, rows = source_shape(node, facts), input_at(node, 3)
+    held = None if rows is None else facts.content(rows)
+    if shape is None or len(shape) != 4 or node.inputs[0] is None:
+        return None
+    whole = None if held is None else (*shape[:2], dims.normal(held.reshape(-1)[0]), shape[3])
+    return (Known(facts.known(node.inputs[0]).type, whole, None),)
+
+
 OPERATORS = (
+    Operator(name="Extend", domain=CACHES, shape=_extended, flops=no_flops),
     Operator(name="GroupQueryAttention", domain=DOMAIN, shape=_grouped),
     Operator(name="MatMulNBits", domain=DOMAIN, shape=_times_bits),
     Operator(name="DynamicQuantizeLSTM", domain=DOMAIN, shape=_states),

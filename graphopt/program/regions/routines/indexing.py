@@ -1,4 +1,4 @@
-"""Operators that write where indices say: ScatterElements and ScatterND of every type, Scatter, TensorScatter.
+"""Operators that write where indices say: ScatterElements and ScatterND of every type, Scatter.
 
 Scatters run in the order of their indices, so that of several updates of one element without a reduction the last one
 stays. Indices outside of a dim are moved inside.
@@ -9,16 +9,13 @@ from __future__ import annotations
 from math import prod
 
 from graphopt.program.regions.dense import require_inside
-from graphopt.program.regions.routines.moving import bits
 from graphopt.program.regions.routines.stage import Defined, Definition, counted, held
 from kernels.dtype import DType
 from kernels.routine.writer import (
     as_type,
     both,
     either,
-    ge,
     integer,
-    lt,
     maximum,
     minimum,
 )
@@ -85,37 +82,8 @@ def _reduced(node: Defined, old: Expression, new: Expression) -> Expression:
     return as_type(made, old.dtype)
 
 
-def tensor_scatter(node: Defined) -> None:
-    """A cache with new entries from each sequence's place on; `circular` begins anew at the end."""
-    shape, given = node.shape(0), node.shape(1)
-    axis = node.axis(-2, len(shape))
-    size, count, inner = shape[axis], given[axis], prod(shape[axis + 1 :])
-    each = prod(shape[1:axis])
-    fits = all(a == b or at == axis for at, (a, b) in enumerate(zip(shape, given, strict=True)))
-    node.require(
-        fits and axis > 0 and (not node.has(2) or node.shape(2) == shape[:1]), "has other entries than its cache"
-    )
-    with node.stage() as w:
-        x, updates, y = w.reads(bits(node.input(0))), w.reads(bits(node.input(1))), w.writes(bits(node.output(0)))
-        with w.shared(shape[0], each) as (batch, other):
-            before = w.local(DType.I64, batch * each + other)
-            first = w.local(DType.I64, before * (size * inner))
-            with w.loop(size * inner) as at:
-                y.put(first + at, x.at(first + at))
-            start = as_type(w.reads(node.input(2)).at(batch), DType.I64) if node.has(2) else integer(0)
-            begin = w.local(DType.I64, start)
-            with w.loop(count) as entry:
-                place = w.local(DType.I64, begin + entry)
-                if node.text("mode", "linear") == "circular":
-                    w.set(place, Binary("mod", place, integer(max(size, 1))))
-                with w.when(both(ge(place, 0), lt(place, size))), w.loop(inner) as after:
-                    source = (before * count + entry) * inner + after
-                    y.put(first + place * inner + after, updates.at(source))
-
-
 DEFINITIONS: dict[str, Definition] = {
     "Scatter": scatter_elements,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
-    "TensorScatter": tensor_scatter,
 }

@@ -27,7 +27,7 @@ from graphopt.errors import NotLowered
 from graphopt.model.dims import Dim, Dims
 from graphopt.model.nodes import attribute_of
 from graphopt.program.regions.buffer import Buffer, Place
-from graphopt.program.regions.copies import dense
+from graphopt.program.regions.copies import copy, dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
@@ -36,7 +36,7 @@ from kernels.routine.writer import Grid, Writer, as_type, lt, maximum, minimum, 
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
-from kernels.tensor.expression import Expression, index
+from kernels.tensor.expression import Expression, dense_strides, index
 
 
 class Stage(Writer):
@@ -117,6 +117,16 @@ class Defined:
         """A place for a result."""
         value = self.node.outputs[at]
         return self._scope.places[value] if value in self._scope.places else self._scope.result(value)
+
+    def continued(self, at: int, source: int) -> View:
+        """The memory of a result that begins as an operand, which is copied there unless it lies there, as in a cache.
+
+        It has the dims that there is room for.
+        """
+        old, whole = self._scope.place(self.value(source)), self.output(at)
+        copy(self._scope, old, replace(whole, shape=old.shape), (self.node,))
+        room = self._scope.rooms.get(self.node.outputs[at]) or whole.shape
+        return replace(whole, shape=room, strides=dense_strides(room))
 
     def pass_on(self, at: int, source: int = 0) -> None:
         """Let a result be an input, where that lies."""

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from graphopt.model.operators.contrib import CACHES
 from graphopt.program.regions.routines import (
     attention,
     boxes,
+    caching,
     contributed,
     convolving,
     fourier,
@@ -42,6 +44,7 @@ from graphopt.program.regions.scope import Scope
 FAMILIES: tuple[Mapping[str, Definition], ...] = (
     attention.DEFINITIONS,
     boxes.DEFINITIONS,
+    caching.DEFINITIONS,
     convolving.DEFINITIONS,
     fourier.DEFINITIONS,
     indexing.DEFINITIONS,
@@ -70,6 +73,7 @@ ROUTINES: Mapping[tuple[str, str], Definition] = {
     **{("ai.onnx.ml", name): definition for name, definition in learning.ML_DEFINITIONS.items()},
     **{("ai.onnx.ml", name): definition for name, definition in trees.ML_DEFINITIONS.items()},
     **{("ai.onnx.ml", name): definition for name, definition in support_vectors.ML_DEFINITIONS.items()},
+    **{(CACHES, name): definition for name, definition in caching.OURS.items()},
     **{("com.microsoft", name): definition for name, definition in contributed.MICROSOFT.items()},
     **{("com.microsoft", name): definition for name, definition in quantized_recurrent.MICROSOFT.items()},
 }
