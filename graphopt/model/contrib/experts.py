@@ -1,10 +1,13 @@
 """MoE and QMoE of com.microsoft in operators of the standard: products with experts, weighed by a router.
 
-One token takes the weights of its experts alone. Several go through all experts, of which those that the router does
-not choose count for nothing.
+Few tokens beside the experts take the weights of those that the router chooses for each. Otherwise all tokens go
+through all experts, of which those that the router does not choose count for nothing: which rows an expert has is known
+only in a run, and most experts are chosen by one of many tokens.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from graphopt.model import nodes
 from graphopt.model.contrib.lines import int_vector
@@ -12,6 +15,7 @@ from graphopt.model.contrib.node import Node, scalar
 from graphopt.model.contrib.packed import unpacked, widened
 
 _INFINITE = 3.4e38
+COPIED = 3  # times that a weight is read or written where it is gathered first
 
 
 def experts(node: Node) -> str | None:
@@ -61,7 +65,9 @@ def _routed(
     activated = _activated(node)
     if activated is None or node.flag("use_sparse_mixer"):
         return None
-    alone = all(one == 1 for one in given[:-1])
+    dims = [one for one in given[:-1] if isinstance(one, int)]
+    tokens = prod(dims) if len(dims) == len(given) - 1 else None
+    few = tokens is not None and (tokens == 1 or COPIED * tokens * count <= gates[1])
     lines = [int_vector("x_d", -1, given[-1]), "x_r = Reshape(i0, x_d)", "x_f = Cast <to = 1> (x_r)",
              "g_f = Cast <to = 1> (i1)", "g = Softmax <axis = -1> (g_f)", int_vector("g_k", count),
              int_vector("back", -1), int_vector("g_e", -(2**31)), int_vector("g_x", 1),
@@ -77,17 +83,19 @@ def _routed(
         lines += ["g_n = Identity(g_t)"]
     for number in (1, 2):
         lines += weights[number]
-    if alone:
-        lines += [int_vector("g_d", count), "chosen = Reshape(g_i, g_d)", int_vector("s_d", count, 1, 1),
-                  "share = Reshape(g_n, s_d)"]  # fmt: skip
+    if few:  # a row for each expert of a token
+        lines += [int_vector("g_d", -1), "chosen = Reshape(g_i, g_d)", int_vector("s_d", -1, 1, 1),
+                  "share = Reshape(g_n, s_d)", int_vector("x_u", 1), "x_1 = Unsqueeze(x_f, x_u)",
+                  int_vector("x_n", 1, count, 1), "x_k = Expand(x_1, x_n)", int_vector("x_m", -1, 1, given[-1]),
+                  f"x_e = {'Identity(x_f)' if tokens == 1 else 'Reshape(x_k, x_m)'}"]  # fmt: skip
     else:
         lines += [f"g_0 = {scalar(0.0)}", "g_z = Mul(g, g_0)", "g_a = ScatterElements <axis = 1> (g_z, g_i, g_n)",
                   "share_t = Transpose <perm = [1, 0]> (g_a)", int_vector("s_u", 2),
                   "share = Unsqueeze(share_t, s_u)"]  # fmt: skip
-    source = "x_f"
+    source = "x_e" if few else "x_f"
     for number, result in ((1, "h"), (2, "o")):
         name = f"w{number}"
-        if alone:
+        if few:
             lines += [f"{name}_g = Gather <axis = 0> ({name}, chosen)"]
         else:
             lines += [f"{name}_g = Identity({name})"]
@@ -95,7 +103,7 @@ def _routed(
                   f"{result}_p = MatMul({source}, {name}_w)"]  # fmt: skip
         if node.has(biases[number]):
             at = biases[number]
-            picked = f"b{number}_g = " + (f"Gather <axis = 0> (i{at}, chosen)" if alone else f"Identity(i{at})")
+            picked = f"b{number}_g = " + (f"Gather <axis = 0> (i{at}, chosen)" if few else f"Identity(i{at})")
             lines += [picked, f"b{number}_f = Cast <to = 1> (b{number}_g)", int_vector(f"b{number}_u", 1),
                       f"b{number} = Unsqueeze(b{number}_f, b{number}_u)",
                       f"{result} = Add({result}_p, b{number})"]  # fmt: skip
@@ -103,8 +111,10 @@ def _routed(
             lines += [f"{result} = Identity({result}_p)"]
         lines += activated if number == 1 else []
         source = "a"
-    return "\n ".join([*lines, "o_w = Mul(o, share)", int_vector("o_x", 0), "o_s = ReduceSum <keepdims = 0> (o_w, o_x)",
-                       "o_d = Shape(i0)", "y_f = Reshape(o_s, o_d)", "y = CastLike(y_f, i0)"])  # fmt: skip
+    lines += ["o_w = Mul(o, share)", int_vector("o_x", int(few)), int_vector("o_t", -1, count, given[-1]),
+              f"o_r = {'Reshape(o_w, o_t)' if few else 'Identity(o_w)'}", "o_s = ReduceSum <keepdims = 0> (o_r, o_x)",
+              "o_d = Shape(i0)", "y_f = Reshape(o_s, o_d)"]  # fmt: skip
+    return "\n ".join([*lines, "y = CastLike(y_f, i0)"])
 
 
 def _activated(node: Node) -> list[str] | None:
@@ -124,7 +134,7 @@ def _activated(node: Node) -> list[str] | None:
         case "swiglu" if nodes.int_attribute(node.node, "swiglu_fusion", 0) == 1:  # gates and values by turns
             limit = node.number("swiglu_limit", _INFINITE)
             alpha, beta = node.number("activation_alpha", 1.0), node.number("activation_beta", 0.0)
-            return [int_vector("h_t", 2), int_vector("h_0", 0), int_vector("h_1", 1), int_vector("h_x", 2),
+            return [int_vector("h_t", 2), int_vector("h_0", 0), int_vector("h_1", 1), int_vector("h_x", -1),
                     int_vector("h_e", 2**31 - 1), "h_a = Slice(h, h_0, h_e, h_x, h_t)",
                     "h_b = Slice(h, h_1, h_e, h_x, h_t)", f"h_l = {scalar(limit)}", f"h_m = {scalar(-limit)}",
                     "h_g = Min(h_a, h_l)", "h_v = Clip(h_b, h_m, h_l)", f"h_k = {scalar(alpha)}",

@@ -49,9 +49,9 @@ IDS = np.array([[3, 1, 8], [0, 5, 2]], np.int32)
 GATED = {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.7, "activation_beta": 1.0}
 
 
-def _experts(factor: int, tokens: int = TOKENS) -> Sequence[np.ndarray]:
-    return (_f(tokens, WIDTH), _f(tokens, EXPERTS), _f(EXPERTS, factor * HIDDEN, WIDTH), _f(EXPERTS, factor * HIDDEN),
-            _f(EXPERTS, WIDTH, HIDDEN), _f(EXPERTS, WIDTH))  # fmt: skip
+def _experts(factor: int, tokens: int = TOKENS, experts: int = EXPERTS) -> Sequence[np.ndarray]:
+    return (_f(tokens, WIDTH), _f(tokens, experts), _f(experts, factor * HIDDEN, WIDTH), _f(experts, factor * HIDDEN),
+            _f(experts, WIDTH, HIDDEN), _f(experts, WIDTH))  # fmt: skip
 
 
 def _coded(factor: int, bits: int, blocks: int | None = None, *, zeros: bool = False) -> Case:
@@ -75,6 +75,7 @@ CASES = {
     "experts": Case("MoE", _experts(1), {"k": 2, "activation_type": "gelu", "normalize_routing_weights": 1}),
     "one expert": Case("MoE", _experts(1), {"k": 1, "activation_type": "relu"}),
     "experts of one token": Case("MoE", _experts(1, 1), {"k": 2, "activation_type": "silu"}),
+    "few tokens beside the experts": Case("MoE", _experts(2, 2, 16), {**GATED, "normalize_routing_weights": 1}),
     "gated experts": Case("MoE", _experts(2), {**GATED, "swiglu_limit": 2.0, "normalize_routing_weights": 1}),
     "experts of equal routes": Case("MoE", (_f(2, WIDTH), np.zeros((2, EXPERTS), np.float32), *_experts(1)[2:]),
                                     {"k": 2, "activation_type": "identity"}),
@@ -158,7 +159,8 @@ def test_a_body_gives_what_the_operator_gives(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [
-    "experts of one token", "gated experts", "experts of codes with zeros", "rows of codes with zeros", "quantiles",
+    "experts of one token", "few tokens beside the experts",
+    "gated experts", "experts of codes with zeros", "rows of codes with zeros", "quantiles",
     "attention of bytes", "embeddings of bytes", "causal convolution",
 ])  # fmt: skip
 def test_such_operators_compile_whole(name: str) -> None:
