@@ -1,7 +1,7 @@
 """What com.microsoft's operators of transformers compute, in operators of the standard.
 
 Heads are taken apart, scores are masked by sums, and heads are put side by side again, as ONNX Runtime does on
-processors. Forms that only its kernels for GPUs have, and caches that share a buffer, have no body.
+processors. Forms that only its kernels for GPUs have have no body.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from math import sqrt
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.model.contrib import caches
 from graphopt.model.contrib.lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
 from graphopt.model.contrib.node import Node
 
@@ -122,35 +123,111 @@ def _of_one_product(
 
 def multi_head_attention(node: Node) -> str | None:
     """Queries, keys and values that are products already; keys and values in heads where they are of an encoder."""
+    return None if node.has(8) or node.has(9) else _of_products(node, bias=3, mask=4, added=5, past=6)
+
+
+def decoder_attention(node: Node) -> str | None:
+    """The same for one token, whose caches may be as long before as behind it; no beams that share caches."""
+    shares = node.flag("past_present_share_buffer")
+    if node.has(8) or node.has(9) or node.flag("output_qk") or (shares and not (node.has(5) and node.has(7))):
+        return None
+    return _of_products(node, bias=10, mask=3, added=4, past=5, length=7 if shares else None)
+
+
+def _of_products(node: Node, *, bias: int, mask: int, added: int, past: int, length: int | None = None) -> str | None:
+    """Lines that make the results, by the positions of operands; `length`: of how many rows of the caches count."""
     heads, given = nodes.int_attribute(node.node, "num_heads", 0), node.dims[0]
     ranks = [node.rank[at] if node.has(at) else None for at in range(3)]
     known = given is not None and isinstance(given[-1], int)
-    if not known or not heads or ranks[0] != 3 or ranks[1:] not in ([3, 3], [4, 4]) or node.has(8) or node.has(9):
+    if not known or not heads or ranks[0] != 3 or ranks[1:] not in ([3, 3], [4, 4]):
         return None
     assert given is not None and isinstance(given[-1], int), "its last dim is a number"
     width, lines, names = given[-1], list[str](), [f"i{at}" for at in range(3)]
-    if node.has(3):
-        total = (node.dims[3] or (None,))[0]
+    if node.has(bias):
+        total = (node.dims[bias] or (None,))[0]
         if not isinstance(total, int) or ranks[1] == 4:
             return None
-        lines += [int_vector("b_w", width, width, total - 2 * width), "b_q, b_k, b_v = Split <axis = 0> (i3, b_w)"]
+        lines += [int_vector("b_w", width, width, total - 2 * width),
+                  f"b_q, b_k, b_v = Split <axis = 0> (i{bias}, b_w)"]  # fmt: skip
         lines += [f"{name}_x = Add(i{at}, b_{name})" for at, name in enumerate("qkv")]
         names = [f"{name}_x" for name in "qkv"]
     for at, name in enumerate("qkv"):
-        has_past = at > 0 and node.has(5 + at)
+        old = past + at - 1
+        has_past = at > 0 and node.has(old) and ranks[at] == 3
         new = f"{name}_n" if has_past else name
         lines += [f"{new} = Identity({names[at]})"] if ranks[at] == 4 else in_heads(new, names[at], heads)
-        lines += [f"{name} = Concat <axis = 2> (i{5 + at}, {new})"] if has_past else []
-    added = None if node.has(4) and node.rank[4] == 1 else _added(node, 4)
-    if added is None:
+        if has_past and length is not None:
+            lines += [*dim_of(f"{name}_c", f"i{old}", 2), f"{name}_b = Cast <to = 7> (i{length})",
+                      int_vector(f"{name}_flat", -1), f"{name}_f = Reshape({name}_b, {name}_flat)",
+                      *dim_of(f"{name}_s", f"i{old}", 0),
+                      f"{name}_a = Expand({name}_f, {name}_s)",
+                      int_vector(f"{name}_0", 0),
+                      f"{name}_all = {caches.DOMAIN}.Extend(i{old}, {new}, {name}_a, {name}_c, {name}_0)"]  # fmt: skip
+        elif has_past:
+            lines += [f"{name} = Concat <axis = 2> (i{old}, {new})"]
+    told = next(((at, axis) for at, axis in ((mask, 1), (added, 3)) if node.has(at)), None)
+    if length is not None and told is not None:  # as many keys as the mask or the bias is for
+        lines += [*dim_of("t", f"i{told[0]}", told[1]), int_vector("t_0", 0), int_vector("t_x", 2)]
+    if length is not None:
+        seen = "Identity({})" if told is None else "Slice({}, t_0, t, t_x)"
+        lines += [f"{name} = {seen.format(f'{name}_all')}" for name in "kv"]
+    more = None if node.has(mask) and node.rank[mask] == 1 else _added(node, mask, added)
+    if more is None:
         return None
-    lines += [*added[0], *_attended(node, width // heads, added[1])]
-    lines += [f"o{at} = Identity({name})" for at, name in ((1, "k"), (2, "v")) if len(node.node.outputs) > at]
+    lines += [*more[0]]
+    if length is not None and told is None:
+        lines += _behind("k_f")
+        more[1].append("behind")
+    lines += _attended(node, width // heads, more[1])
+    whole = "" if length is None else "_all"
+    lines += [f"o{at} = Identity({name}{whole})" for at, name in enumerate("kv", 1) if len(node.node.outputs) > at]
     return "\n ".join(lines) if len(node.node.outputs) < 4 else None
+
+
+def _behind(count: str) -> list[str]:
+    """Lines that make `behind`: what is added to scores of keys from the place after `count` old rows on."""
+    return [*dim_of("f_n", "k", 2), "f_e = Squeeze(f_n)", int_scalar("f_0", 0), int_scalar("f_1", 1),
+            "f_r = Range(f_0, f_e, f_1)", f"f_s = LessOrEqual(f_r, {count})", *float_like("f_l", _LEAST, "q"),
+            *float_like("f_z", 0.0, "q"), "behind = Where(f_s, f_z, f_l)"]  # fmt: skip
 
 
 def rotary_embedding(node: Node) -> str | None:
     """Halves of each head, or neighbours, turned by the angle of their position."""
+    if node.rank[1] == 1:  # the position of the first row
+        angles = ["n_e = Squeeze(n)", int_scalar("n_0", 0), int_scalar("n_1", 1), "n_r = Range(n_0, n_e, n_1)",
+                  "n_p = Add(n_r, i1)", int_vector("n_u", 0), "at = Unsqueeze(n_p, n_u)"]  # fmt: skip
+    elif node.rank[1] == 2:
+        angles = ["at = Identity(i1)"]
+    else:
+        return None
+    angles += ["cos_r = Gather <axis = 0> (i2, at)", "sin_r = Gather <axis = 0> (i3, at)"]
+    return _rotated(node, angles)
+
+
+def rotary_embedding_of_three(node: Node) -> str | None:
+    """Each pair is turned by the angle of one of three positions: in time, and in rows and columns of an image."""
+    table, given = node.dims[2], nodes.attribute_of(node.node, "mrope_section")
+    half = None if table is None else table[-1]
+    sections = [int(one) for one in given.value] if given is not None else []
+    if not isinstance(half, int) or len(sections) != 3 or node.rank[1] != 3 or node.number("scale", 1.0) != 1:
+        return None
+    if node.flag("mrope_layout"):
+        of = [step if (step := pair % 3) and pair < 3 * sections[step] else 0 for pair in range(half)]
+    else:
+        of = [position for position, count in enumerate(sections) for _ in range(count)]
+    if len(of) != half:
+        return None
+    angles = [int_vector("every", *of)]
+    for name, source in (("cos", "i2"), ("sin", "i3")):
+        angles += [f"{name}_all = Gather <axis = 0> ({source}, i1)"]
+        angles += [f"{name}_n{at} = Gather <axis = 0> ({name}_all, p{at})" for at in range(3)]
+        angles += [f"{name}_h = Where(is1, {name}_n1, {name}_n0)", f"{name}_r = Where(is2, {name}_n2, {name}_h)"]
+    places = [line for at in range(3) for line in (int_scalar(f"p{at}", at), f"is{at} = Equal(every, p{at})")]
+    return _rotated(node, [angles[0], *places, *angles[1:]])
+
+
+def _rotated(node: Node, angles: list[str]) -> str | None:
+    """Lines that make y of i0, turned by `cos_r` and `sin_r`, which `angles` make of the count of rows, n."""
     rank, table = node.rank[0], node.dims[2]
     heads, part = (nodes.int_attribute(node.node, name, 0) for name in ("num_heads", "rotary_embedding_dim"))
     half = None if table is None else table[-1]
@@ -163,17 +240,8 @@ def rotary_embedding(node: Node) -> str | None:
         if not count:
             return None
         lines = in_heads("x", "i0", count)
-    lines += dim_of("n", "x", 2)
-    if node.rank[1] == 1:  # the position of the first row
-        lines += ["n_e = Squeeze(n)", int_scalar("n_0", 0), int_scalar("n_1", 1),
-                  "n_r = Range(n_0, n_e, n_1)", "n_p = Add(n_r, i1)", int_vector("n_u", 0),
-                  "at = Unsqueeze(n_p, n_u)"]  # fmt: skip
-    elif node.rank[1] == 2:
-        lines += ["at = Identity(i1)"]
-    else:
-        return None
-    lines += [int_vector("h", 1), "cos_r = Gather <axis = 0> (i2, at)", "cos = Unsqueeze(cos_r, h)",
-              "sin_r = Gather <axis = 0> (i3, at)", "sin = Unsqueeze(sin_r, h)"]  # fmt: skip
+    lines += [*dim_of("n", "x", 2), *angles, int_vector("h", 1), "cos = Unsqueeze(cos_r, h)",
+              "sin = Unsqueeze(sin_r, h)"]  # fmt: skip
     lines += turned("r", "x", half, interleaved=node.flag("interleaved"), whole=not part)
     return "\n ".join((*lines, *(out_of_heads("r") if rank == 3 else ["y = Identity(r)"])))
 

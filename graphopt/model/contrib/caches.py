@@ -1,10 +1,11 @@
 """Keys and values of a decoder with new rows behind those that they have.
 
-    Extend(past, new, begins, rows, rows)  -->  past's first rows, then the new ones, then zeros
+    Extend(past, new, begins, rows, cleared)  -->  past's first rows, then the new ones, then zeros
 
-Each sequence has a place of its own where the new rows begin; what the old rows hold from there on is lost. The count
-of all rows is given twice, as a dim and as a number that a kernel reads. Where the result lies in the memory of the old
-rows nothing of them is copied; the body here is for programs in which it does not, and for comparison.
+Each sequence has a place of its own where the new rows begin. There are so many `rows` in the result; those up to the
+one at `cleared` are zeros behind the new ones, and others stay what they are in the past. Where the result lies in the
+memory of the old rows nothing of them is copied; the body here is for programs in which it does not, and for
+comparison.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def extended(node: Node) -> str | None:
              "more_to = Concat <axis = 0> (d0, d1, missing, d3)", *float_like("nought", 0.0, "i0"),
              "more = Expand(nought, more_to)", "whole = Concat <axis = 2> (i0, more)",
              int_scalar("r_0", 0), int_scalar("r_1", 1), "rows = Squeeze(i3)", "places = Range(r_0, rows, r_1)",
-             "begins = Unsqueeze(i2, one)", "is_old = Less(places, begins)", "old = Unsqueeze(is_old, axes)",
+             "begins = Unsqueeze(i2, one)", "is_first = Less(places, begins)",
+             "is_last = GreaterOrEqual(places, i4)", "is_old = Or(is_first, is_last)", "old = Unsqueeze(is_old, axes)",
              "kept = Where(old, whole, nought)"]  # fmt: skip
     if new[2] == 1:
         lines += ["is_new = Equal(places, begins)", "here = Unsqueeze(is_new, axes)", "y = Where(here, i1, kept)"]

@@ -141,3 +141,35 @@ def causal_convolution(node: Node) -> str | None:
                   "o1 = Slice(x, from, to, two)"] if kept else [
                  int_vector("none", 0), int_vector("two", 2), "o1 = Slice(x, none, none, two)"]  # fmt: skip
     return "\n ".join(lines)
+
+
+def linear_attention_gates(node: Node) -> str:
+    """Decay and rate of a recurrence, in float32."""
+    lines = ["a = Cast <to = 1> (i0)", "a_b = Add(a, i1)", "p = Softplus(a_b)", "d = Mul(p, i2)", "y = CastLike(d, i0)"]
+    if len(node.node.outputs) > 1:
+        lines += ["b = Cast <to = 1> (i3)", "s = Sigmoid(b)", "o1 = CastLike(s, i3)"]
+    return "\n ".join(lines)
+
+
+def scaled_silu(node: Node) -> str:
+    """Scaled by an operand, or else by a number."""
+    scale = "c = CastLike(i1, i0)" if node.has(1) else f"a = {scalar(node.number('alpha', 1.0))}\n c = CastLike(a, i0)"
+    return f"{scale}\n x = Mul(i0, c)\n s = Sigmoid(x)\n y = Mul(x, s)"
+
+
+def branchwise_normalization(node: Node) -> str | None:
+    """Roots of mean squares along the last dim, of branches that may lie side by side in it."""
+    dims, branches = node.dims[0], nodes.int_attribute(node.node, "num_branches", 0)
+    last = None if dims is None or len(dims) < 2 else dims[-1]
+    count = branches or (None if last is None or dims is None else dims[-2])
+    if not isinstance(last, int) or not isinstance(count, int):
+        return None
+    width, epsilon = last // branches if branches else last, scalar(node.number("epsilon", 1e-6))
+    lines = ["i_f = Cast <to = 1> (i0)", int_vector("x_d", -1, count, width), "x = Reshape(i_f, x_d)",
+             "q = Mul(x, x)", int_vector("last", -1), "m = ReduceMean(q, last)", f"e = {epsilon}", "v = Add(m, e)",
+             "r = Sqrt(v)", "n = Div(x, r)"]  # fmt: skip
+    if node.has(1):
+        lines += ["w = Cast <to = 1> (i1)", int_vector("w_d", -1, width), "w_r = Reshape(w, w_d)", "s = Mul(n, w_r)"]
+    else:
+        lines += ["s = Identity(n)"]
+    return "\n ".join([*lines, "d = Shape(i0)", "t = Reshape(s, d)", "y = CastLike(t, i0)"])

@@ -79,6 +79,22 @@ def _grouped(node: ir.Node, facts: Knowledge) -> Result:
     return (Known(kind, (*query[:2], size * heads), None), *(Known(kind, cache, None) for _ in node.outputs[1:3]))
 
 
+def _recurrent(node: ir.Node, facts: Knowledge) -> Result:
+    """The values' rows, for the more of both kinds of heads, and a matrix for each head of keys and values."""
+    source, many = node.inputs[0], (int_attribute(node, one, 0) for one in ("q_num_heads", "kv_num_heads"))
+    query, key, value = (facts.shape(one) if one is not None else None for one in node.inputs[:3])
+    heads, groups = many
+    if source is None or query is None or key is None or value is None or not heads or not groups:
+        return None
+    size, width = dims.quotient(key[2], groups), dims.quotient(value[2], groups)
+    if size is None or width is None:
+        return None
+    past = input_at(node, 3)
+    state = facts.known(past if past is not None else source).type
+    return (Known(facts.known(source).type, (*value[:2], max(heads, groups) * width), None),
+            Known(state, (query[0], groups, size, width), None))[: len(node.outputs)]  # fmt: skip
+
+
 def _extended(node: ir.Node, facts: Knowledge) -> Result:
     """The old rows' dims, with as many rows as the fourth operand says."""
     shape, rows = source_shape(node, facts), input_at(node, 3)
@@ -91,6 +107,7 @@ def _extended(node: ir.Node, facts: Knowledge) -> Result:
 
 OPERATORS = (
     Operator(name="Extend", domain=CACHES, shape=_extended, flops=no_flops),
+    Operator(name="LinearAttention", domain=DOMAIN, shape=_recurrent),
     Operator(name="GroupQueryAttention", domain=DOMAIN, shape=_grouped),
     Operator(name="MatMulNBits", domain=DOMAIN, shape=_times_bits),
     Operator(name="DynamicQuantizeLSTM", domain=DOMAIN, shape=_states),

@@ -12,9 +12,8 @@ import pytest
 from onnx import helper
 
 import graphopt
-from graphopt.model.bodies import body_of, put_bodies
+from graphopt.model.bodies import put_bodies
 from graphopt.model.contrib.bodies import DOMAIN, OPSET, has_body
-from graphopt.model.facts import Facts
 
 Arrays = Sequence[np.ndarray | None]
 GENERATOR = np.random.default_rng(5)
@@ -127,14 +126,10 @@ def _model(case: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 
 def with_body(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a function in the place of the operator."""
+    """The model with bodies in the place of the operator, and of what its body is written with."""
     read = ir.from_proto(model)
-    (node,) = read.graph
-    body = body_of(node, Facts(read))
-    assert body is not None
-    body.domain = node.domain = "bodies"
-    read.functions[body.identifier()] = body
-    read.graph.opset_imports["bodies"] = 1
+    put_bodies(read, lambda _: [one for one in read.graph if has_body(one)])
+    assert not any(map(has_body, read.graph))
     return ir.to_proto(read)
 
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
 import graphopt
-from graphopt.model.bodies import put_bodies
 from graphopt.model.contrib.bodies import DOMAIN
-from graphopt.model.operators.contrib import CACHES
+from tests.model.contrib.test_bodies import with_body
 
 GENERATOR = np.random.default_rng(11)
 SIZE, POSITIONS = 16, 32
@@ -87,20 +85,13 @@ def _model(case: Case, opset: int) -> tuple[onnx.ModelProto, dict[str, np.ndarra
     return helper.make_model(graph, opset_imports=opsets, ir_version=10), feed
 
 
-def spelled(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with bodies in the place of the operator and of what its body is written with."""
-    read = ir.from_proto(model)
-    put_bodies(read, lambda _: [one for one in read.graph if one.domain in (DOMAIN, CACHES)])
-    return ir.to_proto(read)
-
-
 @pytest.mark.parametrize("opset", [21, 23])
 @pytest.mark.parametrize("name", CASES)
 def test_the_body_gives_what_the_operator_gives(name: str, opset: int) -> None:
     case = CASES[name]
     model, feed = _model(case, opset)
     wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
-    got = ort.InferenceSession(spelled(model).SerializeToString()).run(None, feed)
+    got = ort.InferenceSession(with_body(model).SerializeToString()).run(None, feed)
     for one, other in zip(got, wanted, strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape
         limit = 2e-3 if case.kind is np.float16 else 1e-5  # a step of float16 between 1 and 2

@@ -45,6 +45,7 @@ def _scales(*shape: int) -> np.ndarray:
 
 TOKENS, WIDTH, EXPERTS, HIDDEN = 5, 32, 4, 64
 SCALE, ZERO = np.asarray(0.04, np.float32), np.asarray(120, np.uint8)
+PLACES = np.array([[[0, 1, 2], [5, 6, 9]], [[0, 3, 4], [5, 7, 7]], [[0, 8, 2], [5, 1, 3]]])
 IDS = np.array([[3, 1, 8], [0, 5, 2]], np.int32)
 GATED = {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.7, "activation_beta": 1.0}
 
@@ -101,6 +102,27 @@ CASES = {
     "embeddings of bytes": Case("QEmbedLayerNormalization",
                                 (IDS, IDS % 2, _q(9, 8), _q(6, 8), _q(2, 8), _q(8), _q(8), IDS % 2, *[SCALE] * 5,
                                  *[ZERO] * 5), {"epsilon": 1e-5}, frozenset(range(2, 7)), (FLOAT, INT)),
+    "gates of a recurrence": Case("LinearAttentionGate", (_f(2, 3, 4), _f(4), -_f(4) ** 2, _f(2, 3, 4)),
+                                  results=(FLOAT, FLOAT)),
+    "scaled": Case("ScaledSiLU", (_f(3, 8),), {"alpha": 1.7}),
+    "branches": Case("BranchwiseRMSNorm", (_f(2, 3, 8), _f(3, 8))),
+    "flat branches": Case("BranchwiseRMSNorm", (_f(2, 24), _f(8)), {"num_branches": 3, "epsilon": 1e-3}),
+    "three positions": Case(
+        "MRotaryEmbedding", (_f(2, 3, 32), PLACES, _f(16, 8), _f(16, 8)), {"mrope_section": [4, 2, 2], "num_heads": 2}),
+    "three positions by turns": Case(
+        "MRotaryEmbedding", (_f(2, 2, 3, 16), PLACES, _f(16, 8), _f(16, 8)),
+        {"mrope_section": [4, 2, 2], "mrope_layout": 1}),
+    "a decoder's token": Case(
+        "DecoderMaskedMultiHeadAttention",
+        (*(_f(2, 1, 32) for _ in "qkv"), None, None, _f(2, 4, 9, 8), _f(2, 4, 9, 8), np.array([5], np.int32)),
+        {"num_heads": 4, "past_present_share_buffer": 1}, frozenset({7}), (FLOAT, FLOAT, FLOAT)),
+    "a decoder's token with a mask": Case(
+        "DecoderMaskedMultiHeadAttention",
+        (*(_f(2, 1, 32) for _ in "qkv"), np.array([[1] * 6, [0, 0] + [1] * 4], np.int32), None,
+         _f(2, 4, 9, 8), _f(2, 4, 9, 8), np.array([5], np.int32)),
+        {"num_heads": 4, "past_present_share_buffer": 1, "scale": 0.3}, frozenset({7}), (FLOAT, FLOAT, FLOAT)),
+    "a decoder's token and an encoder": Case(
+        "DecoderMaskedMultiHeadAttention", (_f(2, 1, 32), _f(2, 4, 5, 8), _f(2, 4, 5, 8)), {"num_heads": 4}),
     "triangle": Case("Trilu", (_f(3, 4, 5), np.array(1)), {"upper": 0}, frozenset({1})),
     "pads": Case("Pad", (_f(3, 4), np.array([[0, 1, 2, 0]])), {"mode": "reflect"}, frozenset({1})),
     "pads of a number": Case("Pad", (_f(3, 4), np.array([0, 1, 2, 0]), np.array([0.5], np.float32)), {},

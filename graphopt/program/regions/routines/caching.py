@@ -44,7 +44,7 @@ def tensor_scatter(node: Defined) -> None:
 
 
 def extend(node: Defined) -> None:
-    """A cache with new rows from each sequence's place on, and zeros behind them."""
+    """A cache with new rows from each sequence's place on, and zeros behind them up to a row."""
     batch, heads, count, size = node.shape(1)
     old = node.shape(0)
     node.require((old[0], old[1], old[3]) == (batch, heads, size), "has other rows than its cache")

@@ -18,6 +18,7 @@ from graphopt.program.regions.routines import (
     integers,
     largest,
     learning,
+    linear_attention,
     making,
     moving,
     normalizations,
@@ -75,6 +76,7 @@ ROUTINES: Mapping[tuple[str, str], Definition] = {
     **{("ai.onnx.ml", name): definition for name, definition in support_vectors.ML_DEFINITIONS.items()},
     **{(CACHES, name): definition for name, definition in caching.OURS.items()},
     **{("com.microsoft", name): definition for name, definition in contributed.MICROSOFT.items()},
+    **{("com.microsoft", name): definition for name, definition in linear_attention.MICROSOFT.items()},
     **{("com.microsoft", name): definition for name, definition in quantized_recurrent.MICROSOFT.items()},
 }
 
