@@ -42,7 +42,8 @@ WAYS = (
     "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums", "gates",
     *STEPPED_WAYS,
 )  # fmt: skip
-EXACT_WAYS = ("weights", "double", "definition", "engine")
+LATER_WAYS = ("later steps", "later steps again", "later steps once more")
+EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
 GATE = 32  # units in the last place of the largest element, within which numbers that are compared are as good as equal
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
@@ -251,16 +252,17 @@ def moved_gates(model: ir.Model) -> ir.Model | None:
     return copy if count else None
 
 
-def moved_steps(model: ir.Model, seed: int = 0) -> ir.Model | None:
+def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Model | None:
     """A copy in which floats that are rounded to steps, and their scales, are moved by as much as counts as equal.
 
     A unit in the last place moves few elements over a tie, and a program that is right moves others. None without any
-    such float in the main graph.
+    such float in the main graph. `later`: only those that are made of numbers which were rounded to steps before: an
+    input's ties may be meant, while sums of such numbers lie anywhere.
     """
     copy = model.clone()
     facts, generator = Facts(copy), np.random.default_rng([20263, seed])
     count = 0
-    for node in [one for one in copy.graph if one.op_type in STEPS]:
+    for node in _stepped(copy, later=later):
         for place, value in enumerate(node.inputs):
             kind = None if value is None else facts.dtype(value)
             if value is None or kind is None or not kind.is_floating_point() or kind.numpy().name not in SPACING:
@@ -281,6 +283,18 @@ def moved_steps(model: ir.Model, seed: int = 0) -> ir.Model | None:
     return copy if count else None
 
 
+def _stepped(model: ir.Model, *, later: bool) -> list[ir.Node]:
+    """The nodes of the main graph that round to steps, all or those behind others."""
+    found, behind = [], set[ir.Value]()
+    for node in model.graph:
+        is_behind, rounds = any(value in behind for value in node.inputs), node.op_type in STEPS
+        if rounds and (is_behind or not later):
+            found.append(node)
+        if rounds or is_behind:
+            behind.update(node.outputs)
+    return found
+
+
 def _constant(graph: ir.Graph, name: str, number: float | np.ndarray, kind: ir.DataType) -> ir.Value:
     array = np.asarray(number).astype(kind.numpy())
     tensor = ir.Tensor(array, dtype=kind, name=name)
@@ -292,6 +306,7 @@ def _constant(graph: ir.Graph, name: str, number: float | np.ndarray, kind: ir.D
 _MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
     "weights": moved_weights, "sums": moved_sums, "gates": moved_gates,
     "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
+    **{way: partial(moved_steps, seed=seed, later=True) for seed, way in enumerate(LATER_WAYS)},
 }  # fmt: skip
 
 

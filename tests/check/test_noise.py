@@ -11,7 +11,17 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt.check.double import Double, in_double
 from graphopt.check.narrowed import narrowed
-from graphopt.check.noise import EXACT_WAYS, WAYS, Case, Noise, moved_gates, moved_steps, moved_sums, moved_weights
+from graphopt.check.noise import (
+    EXACT_WAYS,
+    LATER_WAYS,
+    WAYS,
+    Case,
+    Noise,
+    moved_gates,
+    moved_steps,
+    moved_sums,
+    moved_weights,
+)
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
 from tests import support
@@ -246,6 +256,24 @@ def test_zeros_stay_zeros_where_sums_and_steps_are_moved(draw: str, is_moved: bo
         case = Case(feed, runner.run(feed), draw)
         list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
     assert (len(case.samples) > len(EXACT_WAYS)) is is_moved
+
+
+@pytest.mark.parametrize(("before", "count"), [("a = MatMul(x, w)", 0), ("a = MatMul(f, w)", 3)])
+def test_on_a_grid_steps_are_moved_behind_others_only(before: str, count: int) -> None:
+    """Ties of x are meant; what is a sum of rounded numbers stands beside a tie by luck."""
+    text = f"""g (float[1,8] x) => (float[1,8] y, float[1,8] f) {{
+        p = QuantizeLinear(x, s, z) f = DequantizeLinear(p, s, z)
+        {before} q = QuantizeLinear(a, s, z) y = DequantizeLinear(q, s, z)
+    }}"""
+    numbers = np.random.default_rng(3).standard_normal((8, 8)).astype(np.float32)
+    scale, zero = np.array(1e-2, np.float32), np.array(100, np.uint8)
+    model = load(support.model(text, w=numbers, s=scale, z=zero))
+    feed = {"x": np.linspace(-1, 1, 8, dtype=np.float32)[None]}
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True)
+        case = Case(feed, runner.run(feed), "grid")
+        list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
+    assert sum(one is not case.outputs for one in case.samples[-len(LATER_WAYS) :]) == count
 
 
 def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
