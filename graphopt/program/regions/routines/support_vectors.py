@@ -23,35 +23,42 @@ _LEAST = 1e-7  # of the probability of a pair
 
 
 def _kernels(node: Defined, vectors: int, kind: str) -> View:
-    """The kernel of each row with each vector."""
+    """The kernel of each row with each vector: all vectors side by side, number by number of the row."""
     gamma, offset, degree = (*node.numbers("kernel_params"), 0.0, 0.0, 0.0)[:3]
     x = node.input(0)
     rows, width = prod(x.shape[:-1]), x.shape[-1]
     held = np.asarray(node.numbers("support_vectors"), np.float32)
     node.require(held.size == vectors * width, "has vectors of another width than its input")
     found = node.temporary(F32, (rows, vectors))
+    table = np.ascontiguousarray(held.reshape(vectors, width).T)
     with node.stage() as w:
-        source, table, y = w.reads(x), w.reads(node.table(held)), w.writes(found)
-        with w.shared(rows, vectors) as (row, vector):
-
-            def term(at: Expression) -> Expression:
-                one, other = as_type(source.at(row * width + at), F32), table.at(vector * width + at)
-                return (one - other) * (one - other) if kind == "RBF" else one * other
-
-            total = w.local(F32, summed(w, F32, width, term))
-            match kind:
-                case "LINEAR":
-                    value: Expression = total
-                case "RBF":
-                    value = Unary("exp", total * -gamma)
-                case "SIGMOID":
-                    value = Unary("tanh", total * gamma + offset)
-                case "POLY":
-                    value = Binary("pow", total * gamma + offset, number(float(int(degree)), F32))
-                case _:
-                    raise node.refuse(f"has kernels {kind}")
-            y[row, vector] = value
+        source, of, y = w.reads(x), w.reads(node.table(table)), w.writes(found)
+        with w.shared(rows) as (row,):
+            with w.loop(vectors) as vector:
+                y[row, vector] = 0.0
+            with w.loop(width) as at:
+                one = w.local(F32, as_type(source.at(row * width + at), F32))
+                with w.loop(vectors) as vector:
+                    other = of[at, vector]
+                    term = (one - other) * (one - other) if kind == "RBF" else one * other
+                    y[row, vector] = y[row, vector] + term
+            with w.loop(vectors) as vector:
+                y[row, vector] = _kernel(node, kind, y[row, vector], gamma, offset, degree)
     return found
+
+
+def _kernel(node: Defined, kind: str, total: Expression, gamma: float, offset: float, degree: float) -> Expression:
+    """Of a sum of products, or of squares of differences."""
+    match kind:
+        case "LINEAR":
+            return total
+        case "RBF":
+            return Unary("exp", total * -gamma)
+        case "SIGMOID":
+            return Unary("tanh", total * gamma + offset)
+        case "POLY":
+            return Binary("pow", total * gamma + offset, number(float(int(degree)), F32))
+    raise node.refuse(f"has kernels {kind}")
 
 
 def regress(node: Defined) -> None:
