@@ -124,3 +124,17 @@ def test_caches_of_many_heads_grow_where_they_lie() -> None:
     on_caches = [one.kernel for one in step.linked.listing.runs
                  if one.kernel in written and any(place.space == "output" for place in one.operands)]  # fmt: skip
     assert all(written[name].elements <= WIDTH for name in on_caches), "no elementwise kernel goes over a cache"
+
+
+def test_caches_of_a_decoder_in_a_buffer_of_all_rows() -> None:
+    """What stands behind the rows that count stays as it is."""
+    inputs = ["q", "k", "v", "", "", "past_key", "past_value", "count"]
+    node = helper.make_node("DecoderMaskedMultiHeadAttention", inputs, ["y", "present_key", "present_value"],
+                            domain="com.microsoft", num_heads=HEADS, past_present_share_buffer=1)  # fmt: skip
+    model = _model(node, "rows", "rows", HEADS, [helper.make_tensor_value_info("count", onnx.TensorProto.INT32, [1])])
+    given = [{"count": np.array([rows], np.int32)} for rows in range(4)]
+    feed = {"x": np.zeros((1, 1, WIDTH), np.float32), **given[2]}
+    feed |= {name: np.zeros((1, HEADS, 9, SIZE), np.float32) for name in ("past_key", "past_value")}
+    step = graphopt.compile(model, dims={"rows": (2, MOST)}, caches=True, threads=1, feeds=[feed])
+    assert _kernels_on_caches(step) == {"routine", "attention"}
+    _decoded(step, model, HEADS, 9, given)
