@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import inf
 
 import numpy as np
@@ -33,7 +34,8 @@ from kernels.routine.writer import (
 )  # fmt: skip
 from kernels.tensor.expression import Expression, Unary
 
-I64, BOOL = DType.I64, DType.BOOL
+I32, I64, BOOL = DType.I32, DType.I64, DType.BOOL
+LANES = 8  # trees that a row walks at a time: about as many loads as there are instructions between two of a walk
 LEAF, MEMBER = -1, 6
 _MODES = {
     "BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4, "BRANCH_NEQ": 5,
@@ -134,40 +136,53 @@ def _of_lists(node: Defined, prefix: str) -> Forest:
 
 
 class _Walker:
-    """Writes the walk of one row through all trees."""
+    """Writes the walk of one row through all trees, several at a time: each step waits for loads of the one before."""
 
     def __init__(self, node: Defined, w: Stage, forest: Forest, kind: DType) -> None:
         self._w, self._forest, self._kind = w, forest, kind
+        self._lanes = 1 if MEMBER in forest.modes else min(LANES, max(len(forest.roots), 1))
+        self._steps = -(-len(forest.roots) // self._lanes)
+        nothing = -len(forest.leaves)  # a leaf behind the last one, without weights
 
         def table(values: Sequence[float], dtype: DType) -> Grid:
             return w.reads(node.table(np.asarray([*values, 0], dtype.numpy)))
 
-        self._roots, self._features, self._modes = (
-            table(one, I64) for one in (forest.roots, forest.features, forest.modes)
-        )
-        self._splits, self._missing = table(forest.splits, kind), table(forest.missing, I64)
-        self._yes, self._no = (table(one, I64) for one in forest.children)
+        roots = [*forest.roots, *[nothing] * (self._steps * self._lanes - len(forest.roots))]
+        self._roots, self._features, self._modes = (table(one, I32) for one in (roots, forest.features, forest.modes))
+        self._splits, self._missing = table(forest.splits, kind), table(forest.missing, I32)
+        self._yes, self._no = (table(one, I32) for one in forest.children)
         self._starts, self._sets = table(forest.members[0], I64), table(forest.members[1], kind)
-        self._leaves, self._targets = table(forest.leaves, I64), table(forest.targets, I64)
+        self._leaves, self._targets = table([*forest.leaves, forest.leaves[-1]], I64), table(forest.targets, I64)
         self._weights = table(forest.weights, kind)
 
     def run(self, x: Grid, row: Expression, totals: Grid, way: str) -> None:
-        """Join the weights of a row's leaves to the totals: "SUM", "MIN" or "MAX"."""
-        w, kind, width = self._w, self._kind, x.shape[-1]
-        with w.loop(len(self._forest.roots)) as tree:
-            here = w.local(I64, self._roots.at(tree))
-            with w.loop_while(ge(here, 0)):
-                value = w.local(kind, as_type(x.at(row * width + self._features.at(here)), kind))
-                holds = w.local(BOOL, self._test(here, value))
-                with w.when(Unary("is_nan", value)):
-                    w.set(holds, either(holds, ne(self._missing.at(here), 0)))
-                w.set(here, pick(holds, self._yes.at(here), self._no.at(here)))
-            leaf = w.local(I64, -here - 1)
-            with w.loop(self._leaves.at(leaf + 1), self._leaves.at(leaf)) as at:
-                target = w.local(I64, self._targets.at(at))
-                old, new = totals.at(target), self._weights.at(at)
-                joined = {"MIN": minimum, "MAX": maximum}.get(way)
-                totals.put(target, old + new if joined is None else joined(old, new))
+        """Join the weights of a row's leaves to the totals, tree by tree: "SUM", "MIN" or "MAX"."""
+        w, lanes = self._w, range(self._lanes)
+        with w.loop(self._steps) as step:
+            here = [w.local(I64, as_type(self._roots.at(step * self._lanes + lane), I64)) for lane in lanes]
+            with w.loop_while(ge(reduce(maximum, here), 0)):
+                for one in here:
+                    w.set(one, self._next(x, row, one))
+            for one in here:
+                leaf = w.local(I64, -one - 1)
+                with w.loop(self._leaves.at(leaf + 1), self._leaves.at(leaf)) as at:
+                    target = w.local(I64, self._targets.at(at))
+                    old, new = totals.at(target), self._weights.at(at)
+                    joined = {"MIN": minimum, "MAX": maximum}.get(way)
+                    totals.put(target, old + new if joined is None else joined(old, new))
+
+    def _next(self, x: Grid, row: Expression, here: Expression) -> Expression:
+        """The child that the row goes to; a leaf stays."""
+        w = self._w
+        node = w.local(I64, maximum(here, 0))
+        value = w.local(
+            self._kind, as_type(x.at(row * x.shape[-1] + as_type(self._features.at(node), I64)), self._kind)
+        )
+        holds = self._test(node, value)
+        if any(self._forest.missing):
+            holds = either(holds, both(Unary("is_nan", value), ne(self._missing.at(node), 0)))
+        child = pick(holds, self._yes.at(node), self._no.at(node))
+        return pick(lt(here, 0), here, as_type(child, I64))
 
     def _test(self, here: Expression, value: Expression) -> Expression:
         w, used = self._w, sorted(set(self._forest.modes))

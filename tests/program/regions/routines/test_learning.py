@@ -138,6 +138,29 @@ def test_trees_that_give_numbers(way: str) -> None:
             **given)  # fmt: skip
 
 
+@pytest.mark.parametrize("count", [1, 8, 11])
+def test_more_trees_than_walk_at_a_time(count: int) -> None:
+    """Of two splits each, whose second is missing from every third tree; NaN goes where a node says."""
+    rows: dict[str, list[object]] = {name: [] for name in (
+        "treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids",
+        "missing_value_tracks_true")}  # fmt: skip
+    leaves: dict[str, list[object]] = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
+    for tree in range(count):
+        nodes = [("BRANCH_LEQ", 1, 2), ("LEAF", 0, 0), *([("LEAF", 0, 0)] if tree % 3 == 2 else
+                 [("BRANCH_LEQ", 3, 4), ("LEAF", 0, 0), ("LEAF", 0, 0)])]  # fmt: skip
+        for number, (mode, yes, no) in enumerate(nodes):
+            told = tree, number, (tree + number) % 3, mode, (tree - number) / 4, yes, no, tree % 2
+            for name, one in zip(rows, told, strict=True):
+                rows[name].append(one)
+            if mode == "LEAF":
+                for name, one in zip(leaves, (tree, number, 0, tree + number / 8), strict=True):
+                    leaves[name].append(one)
+    x = np.linspace(-2, 3, 21, dtype=np.float32).reshape(7, 3)
+    x[3, 1] = np.nan
+    learned("TreeEnsembleRegressor", [x], n_targets=1, **{f"nodes_{name}": one for name, one in rows.items()},
+            **{f"target_{name}": one for name, one in leaves.items()})  # fmt: skip
+
+
 @pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC"])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_trees_that_choose_classes(classes: int, post: str) -> None:
