@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import inf
 
 import numpy as np
@@ -160,7 +159,10 @@ class _Walker:
         w, lanes = self._w, range(self._lanes)
         with w.loop(self._steps) as step:
             here = [w.local(I64, as_type(self._roots.at(step * self._lanes + lane), I64)) for lane in lanes]
-            with w.loop_while(ge(reduce(maximum, here), 0)):
+            furthest: Expression = here[0]
+            for one in here[1:]:
+                furthest = maximum(furthest, one)
+            with w.loop_while(ge(furthest, 0)):
                 for one in here:
                     w.set(one, self._next(x, row, one))
             for one in here:
