@@ -1,7 +1,7 @@
 """What com.microsoft's operators of transformers compute, in operators of the standard.
 
 Heads are taken apart, scores are masked by sums, and heads are put side by side again, as ONNX Runtime does on
-processors. Forms that only its kernels for GPUs have have no body.
+processors. Forms that only its kernels for GPUs know are left out.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def multi_head_attention(node: Node) -> str | None:
 def decoder_attention(node: Node) -> str | None:
     """The same for one token, whose caches may be as long before as behind it; no beams that share caches."""
     shares = node.flag("past_present_share_buffer")
-    if node.has(8) or node.has(9) or node.flag("output_qk") or (shares and not (node.has(5) and node.has(7))):
+    has_all = node.has(5) and node.has(7) and node.rank[1] == 3  # a buffer with keys of an encoder is refused there too
+    if node.has(8) or node.has(9) or node.flag("output_qk") or (shares and not has_all):
         return None
     return _of_products(node, bias=10, mask=3, added=4, past=5, length=7 if shares else None)
 
