@@ -7,7 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from graphopt.memory.tensors import model_memory
-from graphopt.memory.tiling.apart import with_products_apart, with_values_again
+from graphopt.memory.tiling.apart import with_values_again
+from graphopt.memory.tiling.products import with_products_apart
 from graphopt.memory.tiling.search import by_nodes
 from graphopt.model.load import load
 from graphopt.model.save import to_proto
