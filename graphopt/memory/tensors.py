@@ -124,6 +124,8 @@ class _Reader:
             for value in made:
                 kind: Kind = "constant" if value in fixed else "output" if value in outputs else "temporary"
                 size = 0 if value in self._elsewhere else self._bytes(value, node)
+                if self._is_view(node):  # an Expand's result is its operand, read again and again
+                    size = min(size, self._size(node.inputs[0]) or size)
                 values.append(Value(names[value], size, kind))
             if not made or made[0] in fixed:
                 continue
@@ -255,6 +257,8 @@ class _Reader:
         first = node.inputs[0] if node.inputs else None
         if storage == "same" and first is not None and size(first) == size(made[0]):
             yield Share(names[made[0]], names[first])
+        elif self._is_view(node) and first is not None:
+            yield Share(names[made[0]], names[first])
         elif not self._sharing or (self._sharing == "in place" and storage != "in place"):
             return
         elif storage == "joined":
@@ -265,6 +269,12 @@ class _Reader:
             for value in dict.fromkeys(node.inputs):
                 if value is not None and size(value) == size(made[0]):
                     yield Share(names[made[0]], names[value], overwrites=True)
+
+    def _is_view(self, node: ir.Node) -> bool:
+        """Whether a program has the node's result by other strides; images lie in blocks and are copied."""
+        operator = operator_of(node)
+        is_moved = self._sharing == "strided" and operator is not None and operator.storage == "strides"
+        return is_moved and not is_of_images(node)
 
     def _parts(
         self, node: ir.Node, parts: list[ir.Value], whole: ir.Value, names: Mapping[ir.Value, str]

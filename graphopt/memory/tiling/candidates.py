@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Generic, TypeVar
 
@@ -96,19 +97,21 @@ class Around:
         self._worst = max(range(len(live)), key=live.__getitem__)
         self._by_axes = Remembered(self._stretches_by_axes())
 
-    def candidates(self, budget: int) -> list[Candidate]:
-        """From the most promising one, where `budget` bytes are aimed at."""
+    def candidates(self, budget: int) -> Iterator[list[Candidate]]:
+        """From the most promising one, where `budget` bytes are aimed at.
+
+        The first ones are along the first axes of which one keeps the budget by estimate; further ones, along one more
+        axis each, are for where none of these is what its estimate says.
+        """
         found: list[Candidate] = []
         for stretches in self._by_axes:
             for stretch in stretches:
                 found += stretch.candidates(budget)
             if any(one.estimate.peak <= budget for one in found):
-                break
-        found.sort(key=lambda one: (max(one.estimate.peak, budget), one.added))
-        # The best of each region with either model first: where an estimate is wrong, it is of all numbers of tiles.
-        best = {(one.region.members, one.keep): one for one in reversed(found)}
-        others = [one for one in found if best[one.region.members, one.keep] is not one]
-        return [*(one for one in found if best[one.region.members, one.keep] is one), *others]
+                yield _best_first(found, budget)
+                found = []
+        if found:
+            yield _best_first(found, budget)
 
     def _stretches_by_axes(self) -> Iterator[list[_InTiles]]:
         for axes in _axes(self._facts, self._memory, self._worst):
@@ -129,6 +132,14 @@ class Around:
         head, behind, tail = split_around(order, set(members))
         tiling = Tiling(facts, region, self._kind.vector)
         return _InTiles(tiling, facts, stretch, least, (head, [*behind, *tail]), self._kind, self._work)
+
+
+def _best_first(found: Sequence[Candidate], budget: int) -> list[Candidate]:
+    """The best of each region with either model first: where an estimate is wrong, it is of all numbers of tiles."""
+    by_worth = sorted(found, key=lambda one: (max(one.estimate.peak, budget), one.added))
+    best = {(one.region.members, one.keep): one for one in reversed(by_worth)}
+    others = [one for one in by_worth if best[one.region.members, one.keep] is not one]
+    return [*(one for one in by_worth if best[one.region.members, one.keep] is one), *others]
 
 
 class _InTiles:
@@ -231,14 +242,18 @@ def _joins(value: ir.Value) -> ir.Node | None:
 
 
 def _front(steps: Sequence[int], costs: Sequence[int]) -> list[int]:
-    """Of steps from near to far, those that cost less than all nearer ones: the nearest and the cheapest among them."""
+    """Of steps from near to far, those that cost less than all nearer ones.
+
+    Of many the nearest, the cheapest, and those between that cost the most less than the one before.
+    """
     found: list[tuple[int, int]] = []
     for step, cost in zip(steps, costs, strict=True):
         if not found or cost < found[-1][1]:
             found.append((step, cost))
     if len(found) > ENDS:
-        stride = (len(found) - 1) / (ENDS - 1)
-        found = [found[round(number * stride)] for number in range(ENDS)]
+        less = [before - cost for (_, before), (_, cost) in pairwise(found)]
+        inner = sorted(range(1, len(found) - 1), key=lambda at: -less[at - 1])[: ENDS - 2]
+        found = [found[at] for at in (0, *sorted(inner), len(found) - 1)]
     return [step for step, _ in found]
 
 
