@@ -3,10 +3,10 @@
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
 optimizations are on, the model is run in float64, or in float16 as ONNX defines it where engines keep more, and the
 results of sums are moved by a unit, as another order would, and comparisons of numbers that are as good as equal come
-out the other way: what a gate lets through, as that of a Relu's gradient, is all or nothing. Numbers that are rounded
-to steps are moved by as much as counts as equal, for which of them stand beside a tie is luck. A rewrite that is right
-differs from the original in just that way. Samples are made when a difference asks for them, the cheapest first, and
-kept.
+out the other way, those that hold and then those that do not: what a gate lets through, as that of a Relu's gradient,
+is all or nothing. Numbers that are rounded to steps are moved by as much as counts as equal, for which of them stand
+beside a tie is luck. A rewrite that is right differs from the original in just that way. Samples are made when a
+difference asks for them, the cheapest first, and kept.
 
 Operators that ONNX Runtime fuses are taken apart for that: their sums are moved, and float64 has no kernels for them.
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
@@ -40,7 +40,7 @@ FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, 
 STEPPED_WAYS = ("steps", "steps again", "steps once more")
 WAYS = (
     "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums", "gates",
-    *STEPPED_WAYS,
+    "gates open", *STEPPED_WAYS,
 )  # fmt: skip
 LATER_WAYS = ("later steps", "later steps again", "later steps once more")
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
@@ -109,7 +109,9 @@ class Noise:
         runner = self._runner if way == "inputs" else self._other(other)
         if way == "weights" and self._fed:
             moved = {name: _moved(feed[name], seed=len(WAYS)) for name in self._fed if name in feed}
-            feed, runner = {**feed, **moved}, runner or self._runner
+            feed = {**feed, **moved}
+        if other == "weights" and self._fed:  # which are inputs, and moved with them
+            runner = runner or self._runner
         if runner is None:
             return None
         try:
@@ -219,10 +221,12 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
     return copy if count else None
 
 
-def moved_gates(model: ir.Model) -> ir.Model | None:
+def moved_gates(model: ir.Model, *, is_open: bool = False) -> ir.Model | None:
     """A copy in which a float counts as greater, or less, only where it is so by more than rounding; None without any.
 
-    What is equal stays equal. Only comparisons in the main graph are moved.
+    With `is_open` it counts as such where it is less, or greater, by no more than rounding. What is equal stays equal.
+    Only comparisons in the main graph are moved. That of a Relu's result with zero, as its gradient has it, is one of
+    the Relu's operand: the result no longer tells which zeros are near the kink.
     """
     copy = model.clone()
     facts = Facts(copy)
@@ -233,23 +237,50 @@ def moved_gates(model: ir.Model) -> ir.Model | None:
         kind = None if left is None else facts.dtype(left)
         if left is None or right is None or kind is None or kind.numpy().name not in SPACING:
             continue
+        name = node.outputs[0].name
         share, limit, zero = (
-            _constant(copy.graph, f"{node.outputs[0].name}:{title}", number, kind)
+            _constant(copy.graph, f"{name}:{title}", number, kind)
             for title, number in (("share", GATE * SPACING[kind.numpy().name]), ("limit", 1e4), ("zero", 0.0))
         )
+        if is_open:
+            left = _before_relu(facts, node) or left
         size = ir.node("Abs", [left])
         most = ir.node("ReduceMax", size.outputs, {"keepdims": 0})
         width = ir.node("Mul", [most.outputs[0], share])
         finite = ir.node("Less", [width.outputs[0], limit])  # also no NaN
         chosen = ir.node("Where", [finite.outputs[0], width.outputs[0], zero])
-        moved = ir.node("Add" if node.op_type == "Greater" else "Sub", [right, chosen.outputs[0]])
-        made = (size, most, width, finite, chosen, moved)
+        moved = ir.node("Add" if (node.op_type == "Greater") != is_open else "Sub", [right, chosen.outputs[0]])
+        made = [size, most, width, finite, chosen, moved]
+        if is_open:
+            near = ir.node(node.op_type, [left, moved.outputs[0]])
+            beyond = ir.node("Less" if node.op_type == "Greater" else "Greater", [left, right])
+            made += [near, beyond, ir.node("And", [near.outputs[0], beyond.outputs[0]])]
         for number, one in enumerate(made):
-            one.outputs[0].name = f"{node.outputs[0].name}:gate{number}"
+            one.outputs[0].name = f"{name}:gate{number}"
         copy.graph.insert_before(node, made)
-        node.replace_input_with(1, moved.outputs[0])
+        if is_open:
+            opened = ir.node("Or", [made[-1].outputs[0], made[-1].outputs[0]])
+            copy.graph.insert_after(node, opened)
+            plain, new = node.outputs[0], opened.outputs[0]
+            new.type, new.shape = plain.type, plain.shape
+            ir.convenience.replace_all_uses_with([plain], [new], replace_graph_outputs=True)
+            opened.replace_input_with(1, plain)
+            plain.name, new.name = f"{name}:plain", name
+        else:
+            node.replace_input_with(1, moved.outputs[0])
         count += 1
     return copy if count else None
+
+
+def _before_relu(facts: Facts, gate: ir.Node) -> ir.Value | None:
+    """The operand of the Relu whose result is compared with zero, is it greater; None for any other comparison."""
+    left, right = gate.inputs
+    maker = None if left is None else left.producer()
+    bound = None if right is None else facts.tensor(right)
+    is_zero = bound is not None and bound.numpy().size > 0 and not np.any(bound.numpy())
+    if gate.op_type != "Greater" or not is_zero or maker is None or maker.op_type != "Relu" or maker.domain:
+        return None
+    return maker.inputs[0]
 
 
 def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Model | None:
@@ -305,6 +336,7 @@ def _constant(graph: ir.Graph, name: str, number: float | np.ndarray, kind: ir.D
 
 _MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
     "weights": moved_weights, "sums": moved_sums, "gates": moved_gates,
+    "gates open": partial(moved_gates, is_open=True),
     "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
     **{way: partial(moved_steps, seed=seed, later=True) for seed, way in enumerate(LATER_WAYS)},
 }  # fmt: skip
