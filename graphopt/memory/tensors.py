@@ -255,9 +255,8 @@ class _Reader:
         operator, size = operator_of(node), self._size
         storage = "own" if operator is None else operator.storage
         first = node.inputs[0] if node.inputs else None
-        if storage == "same" and first is not None and size(first) == size(made[0]):
-            yield Share(names[made[0]], names[first])
-        elif self._is_view(node) and first is not None:
+        is_same = storage == "same" and first is not None and size(first) == size(made[0])
+        if first is not None and (is_same or self._is_view(node)):
             yield Share(names[made[0]], names[first])
         elif not self._sharing or (self._sharing == "in place" and storage != "in place"):
             return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import Generic, TypeVar
 
@@ -242,18 +241,14 @@ def _joins(value: ir.Value) -> ir.Node | None:
 
 
 def _front(steps: Sequence[int], costs: Sequence[int]) -> list[int]:
-    """Of steps from near to far, those that cost less than all nearer ones.
-
-    Of many the nearest, the cheapest, and those between that cost the most less than the one before.
-    """
+    """Of steps from near to far, those that cost less than all nearer ones: the nearest and the cheapest among them."""
     found: list[tuple[int, int]] = []
     for step, cost in zip(steps, costs, strict=True):
         if not found or cost < found[-1][1]:
             found.append((step, cost))
     if len(found) > ENDS:
-        less = [before - cost for (_, before), (_, cost) in pairwise(found)]
-        inner = sorted(range(1, len(found) - 1), key=lambda at: -less[at - 1])[: ENDS - 2]
-        found = [found[at] for at in (0, *sorted(inner), len(found) - 1)]
+        stride = (len(found) - 1) / (ENDS - 1)
+        found = [found[round(number * stride)] for number in range(ENDS)]
     return [step for step, _ in found]
 
 

@@ -49,11 +49,13 @@ def _divide(model: ir.Model, product: ir.Node, names: set[str]) -> bool:
     whole = _taken_apart(facts, product)
     if whole is None:
         return False
-    array = tensor.numpy().reshape(tensor.shape[0], *whole.columns)
-    takers = list(dict.fromkeys(one.producer() for one in whole.parts))
+    matrix = tensor.numpy()
+    depth = matrix.shape[0]
+    array = matrix.reshape(depth, *whole.columns)
+    takers = [node for node in dict.fromkeys(one.producer() for one in whole.parts) if node is not None]
     for output, (low, high) in whole.parts.items():
         name = new_name(f"{output.name}_weights", names)
-        part = array[(slice(None),) * (1 + whole.dim) + (slice(low, high),)].reshape(tensor.shape[0], -1)
+        part = array[(slice(None),) * (1 + whole.dim) + (slice(low, high),)].reshape(depth, -1)
         held = ir.Tensor(np.ascontiguousarray(part), dtype=tensor.dtype, name=name)
         weights = ir.Value(name=name, shape=held.shape, type=ir.TensorType(held.dtype), const_value=held)
         model.graph.register_initializer(weights)
@@ -70,10 +72,9 @@ def _divide(model: ir.Model, product: ir.Node, names: set[str]) -> bool:
                 shape[len(shape) - len(whole.columns) + whole.dim] = high - low
                 operands.append(_shape(model, shape, names))
             copied = () if mover.op_type == "Reshape" else mover.attributes.values()
-            made.append(
-                ir.Node("", mover.op_type, operands, list(copied), name=new_name(f"{mover.name or output.name}_part", names),
-                        metadata_props=dict(mover.metadata_props))
-            )  # fmt: skip
+            name = new_name(f"{mover.name or output.name}_part", names)
+            props = dict(mover.metadata_props)
+            made.append(ir.Node("", mover.op_type, operands, list(copied), name=name, metadata_props=props))
         for one in made:
             one.outputs[0].name = new_name(f"{output.name}_apart", names)
             one.outputs[0].type = output.type

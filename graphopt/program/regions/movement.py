@@ -135,17 +135,15 @@ def _queries_of(scope: Scope, result: ir.Value, place: View) -> dict[ir.Value, V
     aim: View | None = place
     while aim is not None and len(value.uses()) == 1 and not value.is_graph_output():
         producer = value.producer()
-        if producer is None or producer.op_type in (*RESHAPES, "Transpose"):
-            source = None if producer is None else required_input(producer, 0)
-            if source is None:
-                return {}
-            if producer.op_type == "Transpose":
-                aim = aim.transposed(_inverse(permutation(producer, len(aim.shape))))
-            else:
-                aim = aim.reshaped(scope.shape(source))
-            value = source
-            continue
-        return {value: aim}
+        if producer is None:
+            return {}
+        if producer.op_type == "Transpose":
+            aim, value = aim.transposed(_inverse(permutation(producer, len(aim.shape)))), required_input(producer, 0)
+        elif producer.op_type in RESHAPES:
+            value = required_input(producer, 0)
+            aim = aim.reshaped(scope.shape(value))
+        else:
+            return {value: aim}
     return {}
 
 
