@@ -72,7 +72,7 @@ def _chosen(model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: i
                 if makers is None:
                     continue
                 time, size = sum(operators[maker].time for maker in makers), sizes.get(value.name or "", 0)
-                if time > max(LITTLE, MOST_TIME * size / budget) * whole:
+                if time > max(LITTLE, MOST_TIME * size / max(budget, 1)) * whole:
                     continue
                 worth = size * (reader - before) / max(time, 1.0)
                 copied = tuple(memory.nodes[operators[maker].name] for maker in makers)

@@ -161,5 +161,5 @@ def _parts(facts: Facts, node: ir.Node, of: ir.Value) -> dict[ir.Value, tuple[in
     if len(starts) != 1 or any(step != 1 for step in steps):
         return {}
     axis = (given["axes"] or (0,))[0] % len(shape)
-    low = starts[0] + shape[axis] if starts[0] < 0 else starts[0]
+    low = max(0, starts[0] + shape[axis] if starts[0] < 0 else starts[0])
     return {node.outputs[0]: (axis, low, low + result[axis])}
