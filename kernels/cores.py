@@ -21,6 +21,7 @@ class Core:
     products: float  # fused multiply-adds of vectors
     loads: float  # of vectors
     broadcasts: float  # loads of one element into all lanes
+    stores: float = 1.0  # of vectors
     l1: float = 64.0  # bytes read from the first cache
     l2: float = 32.0  # from the second
     l3: float = 10.0  # from the last
@@ -40,7 +41,8 @@ class Core:
         return int(self.memory * self.gigahertz * self.latency)
 
 
-MOST_PRODUCTS, MOST_LOADS = 2.0, 3.0  # of x86 cores by vectors of 32 bytes, however many of 64 bytes they do
+# Of x86 cores by vectors of 32 bytes, however many of 64 bytes they do.
+MOST_PRODUCTS, MOST_LOADS, MOST_STORES = 2.0, 3.0, 2.0
 # Name -> bytes of the vectors, and what a core does in a cycle.
 KNOWN: Mapping[str, tuple[int, Core]] = {
     "haswell": (32, Core(2, 2, 2, l1=64, l2=28, l3=9, memory=4, gigahertz=3.0)),
@@ -53,12 +55,12 @@ KNOWN: Mapping[str, tuple[int, Core]] = {
     "sapphirerapids": (64, Core(2, 2, 1.75, l1=125, l2=52, l3=8, memory=4.7, gigahertz=3.6)),
     "znver2": (32, Core(2, 2, 2, l1=64, l2=32, l3=18, memory=6, gigahertz=3.3)),
     "znver3": (32, Core(2, 2, 2, l1=64, l2=32, l3=22, memory=7, gigahertz=3.5)),
-    "znver4": (64, Core(1, 1, 2, l1=64, l2=32, l3=20, memory=8, gigahertz=3.6, dot_products=1)),
+    "znver4": (64, Core(1, 1, 2, 0.5, l1=64, l2=32, l3=20, memory=8, gigahertz=3.6, dot_products=1)),
     "znver5": (64, Core(2, 2, 2, l1=128, l2=64, l3=24, memory=8, gigahertz=4.0, dot_products=2)),
     "neoverse-n1": (16, Core(2, 2, 2, l1=32, l2=24, l3=10, memory=6, gigahertz=3.0)),
     "neoverse-v1": (16, Core(4, 3, 3, l1=48, l2=32, l3=12, memory=7, gigahertz=2.6)),
-    "neoverse-n2": (16, Core(2, 3, 3, l1=48, l2=32, l3=12, memory=7, gigahertz=2.8)),
-    "neoverse-v2": (16, Core(4, 3, 3, l1=48, l2=32, l3=12, memory=8, gigahertz=2.8)),
+    "neoverse-n2": (16, Core(2, 3, 3, 2, l1=48, l2=32, l3=12, memory=7, gigahertz=2.8)),
+    "neoverse-v2": (16, Core(4, 3, 3, 2, l1=48, l2=32, l3=12, memory=8, gigahertz=2.8)),
 }
 
 
@@ -75,8 +77,9 @@ def by_vectors(core: Core, width: int, wanted: int) -> Core:
     if wanted == width:
         return core
     more = width / wanted
-    products, loads = core.products * more, core.loads * more
+    products, loads, stores = core.products * more, core.loads * more, core.stores * more
     if more > 1:
         products = min(products, max(MOST_PRODUCTS, core.products))
         loads = min(loads, max(MOST_LOADS, core.loads))
-    return replace(core, products=products, loads=loads, l1=min(core.l1, loads * wanted))
+        stores = min(stores, max(MOST_STORES, core.stores))
+    return replace(core, products=products, loads=loads, stores=stores, l1=min(core.l1, loads * wanted))

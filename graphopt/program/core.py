@@ -38,13 +38,15 @@ def _core(machine: MachineRecord) -> Core:
         found = machine.value(name)
         return otherwise if found is None else found
 
-    products = figure("multiply_adds", 1.0)
+    products, stored = figure("multiply_adds", 1.0), machine.by_ns("l1_write")
+    stores = Core(1, 1, 1).stores if stored is None else stored / clock / machine.vector_bytes
     loads = figure("loads", products)
     memory = rate("memory", 0.0)
     last = rate("l3", memory)
     second = rate("l2", last)
     return Core(
-        products, loads, figure("broadcasts", loads), rate("l1", loads * machine.vector_bytes), second, last, memory,
+        products, loads, figure("broadcasts", loads), stores,
+        rate("l1", loads * machine.vector_bytes), second, last, memory,
         figure("tile_call", Core(1, 1, 1).call), clock, figure("memory_latency", Core(1, 1, 1).latency),
         figure("tile_products", Core(1, 1, 1).tile_products), figure("dot_products", products / 2),
     )  # fmt: skip

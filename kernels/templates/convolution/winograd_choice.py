@@ -9,7 +9,7 @@ from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
 from kernels.templates.convolution.winograd_narrow import TAPS
 from kernels.templates.convolution.winograd_weights import FILTERINGS
-from kernels.templates.cost import REREAD_PANEL, nanoseconds, step_cycles
+from kernels.templates.cost import beside, nanoseconds, reread_cycles, step_cycles
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.narrow import NARROW
 from kernels.templates.tile import most_accumulators
@@ -165,28 +165,18 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
                 step = step_cycles(rows.size * group.size, rows.size, group.size, target)
                 products += points * rows.count * group.count * (30.0 + depth * step)
         if not held:
-            passes = pieces(balanced(tiles, candidate.rows)) - 1
-            products += REREAD_PANEL * passes * 4 * points * depth * width / target.core.l2
+            products += points * depth * reread_cycles(balanced(tiles, candidate.rows), groups, target)
         if made:
             products += FILTERS[candidate.outputs] * depth * sum(group.size * group.count for group in groups)
         into = tiles * to * -(-depth // lanes) * parts
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
-        again = _beside(products, weights / target.rate(weights + scratch) + made / target.core.l2)
+        again = beside(products, weights / target.rate(weights + scratch) + made / target.core.l2)
         panel = 4 * points * depth * groups[0].size * lanes if made else 0
         spilled = SPILLED * max(0.0, scratch + panel - HELD * target.l2) / target.core.l3
         windows = 4 * points * tiles * depth  # each further part of the channels passes them through scratch again
         spilled += (parts - 1) * PART * windows / (target.core.l2 if windows <= target.l2 // 2 else target.core.memory)
         total += chunk.count * (again + transforms + spilled)
         if first:  # weights come from where the program's lie
-            total += _beside(products, weights / target.constant_rate) - again
+            total += beside(products, weights / target.constant_rate) - again
             first = False
     return nanoseconds(total * problem.output.batch * dense_count(problem), target)
-
-
-def _beside(products: float, streamed: float) -> float:
-    """Cycles of both, where weights are asked for ahead: few hide behind products, as many as they take not at all.
-
-    They come in time as long as they need a small part of what the caches or the memory give; seen were 0.02 of them
-    that showed at 0.4 of the products' time, and all at 1.7.
-    """
-    return max(products, streamed) + min(products, streamed) * min(1.0, streamed / products) ** 2
