@@ -203,9 +203,8 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             candidate = self.candidate
             if tiles == 1:
                 candidate = replace(candidate, depth_block=None)
-            elif tiles < TILES[-1]:  # few rows stay in the second cache, and a part of a panel in the first
-                near = near_part(self.problem, self.target, candidate.vectors, rows.most * TILES[-1])
-                candidate = replace(candidate, depth_block=near or candidate.depth_block)
+            elif tiles < TILES[-1]:
+                candidate = self._of_few(tiles * rows.most)
             one = type(self)(self.problem, candidate, self.target, self.name)
             one.module, one.least_tiles = self.module, tiles
             if tiles == 1:
@@ -214,6 +213,13 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
                 one.row_groups = replace(rows, shortest=max(1, ((tiles - 1) * rows.most + 1) // tiles))
             found.append(one)
         return found
+
+    def _of_few(self, rows: int) -> GemmCandidate:
+        """The candidate with that part of the depth which suits so few rows best: they stay in the second cache."""
+        few = replace(self.problem, rows=rows)
+        near = near_part(few, self.target, self.candidate.vectors, rows)
+        ways = [replace(self.candidate, depth_block=part) for part in (self.candidate.depth_block, None, near)]
+        return min(ways, key=lambda one: estimate(few, one, self.target))
 
     def _block(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         gemm = self.problem
