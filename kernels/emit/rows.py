@@ -25,7 +25,7 @@ def flags_of(bits: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowTables:
     """How functions read the tables; `bits` of a word."""
 
     bits: int
@@ -63,7 +63,7 @@ def _has(f: Function, which: Value, flag: int) -> Value:
     return f.compare("ne", f.binary("and", which, f.integer(flag)), f.integer(0))
 
 
-def write_rows(module: Module, listing: Listing, ticketed: Ticketed) -> Rows:
+def write_rows(module: Module, listing: Listing, ticketed: Ticketed) -> RowTables:
     """Add both tables."""
     number = {kernel.name: place for place, kernel in enumerate(listing.kernels)}
     blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
@@ -94,10 +94,10 @@ def write_rows(module: Module, listing: Listing, ticketed: Ticketed) -> Rows:
     return found
 
 
-def rows_of(listing: Listing, ticketed: Ticketed) -> Rows:
+def rows_of(listing: Listing, ticketed: Ticketed) -> RowTables:
     """How the tables are read: no word exceeds what is counted here."""
     counts = (
         sum(len(run.operands) for run in listing.runs), max((one.blocks for one in listing.kernels), default=0),
         len(ticketed.steps), len(listing.kernels) << _FLAGS,
     )  # fmt: skip
-    return Rows(16 if max(counts) < 1 << 16 else 32)
+    return RowTables(16 if max(counts) < 1 << 16 else 32)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from kernels.emit import layout as at
 from kernels.emit.fetching import await_fetches, first_block, write_fetching
 from kernels.emit.layout import MemoryLayout
-from kernels.emit.rows import Rows, write_rows
+from kernels.emit.rows import RowTables, write_rows
 from kernels.emit.stamping import is_stamped, run_block, stamp
 from kernels.emit.units import begin_units, end_units
 from kernels.listing import Listing, Ticketed
@@ -58,7 +58,7 @@ def _call(f: Function, job: Value) -> Value:
     return read(f, "i64", f.at(job, at.CALL, "i8"), "acquire")
 
 
-def _write_await(module: Module, layout: MemoryLayout, ticketed: Ticketed, rows: Rows) -> None:
+def _write_await(module: Module, layout: MemoryLayout, ticketed: Ticketed, rows: RowTables) -> None:
     f = Function(module, "await", (Parameter("job"), Parameter("row", "i64")))
     job, row = f.parameter("job"), f.parameter("row")
     if ticketed.fetches:
@@ -84,7 +84,7 @@ def _numbered(f: Function, ticketed: Ticketed, row: Value, place: Value) -> Valu
     return f.add(place, first_block(f, row)) if ticketed.fetches else place
 
 
-def _write_whole(module: Module, layout: MemoryLayout, ticketed: Ticketed, rows: Rows) -> None:
+def _write_whole(module: Module, layout: MemoryLayout, ticketed: Ticketed, rows: RowTables) -> None:
     given = (Parameter("job"), Parameter("row", "i64"), Parameter("worker", "i64"), Parameter("scratch"))
     f = Function(module, "whole", given)
     job, first, worker, scratch = (f.parameter(one.name) for one in given)
@@ -118,7 +118,7 @@ def _write_whole(module: Module, layout: MemoryLayout, ticketed: Ticketed, rows:
     f.finish()
 
 
-def _write_walk(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed, rows: Rows) -> None:
+def _write_walk(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed, rows: RowTables) -> None:
     f = Function(module, listing.symbol("walk"), (Parameter("job"), Parameter("worker", "i64")), exported=True)
     job, worker = f.parameter("job"), f.parameter("worker")
     record, runs = f.at(job, -at.SHARED, "i8"), len(listing.runs)
