@@ -124,8 +124,6 @@ class _Reader:
             for value in made:
                 kind: Kind = "constant" if value in fixed else "output" if value in outputs else "temporary"
                 size = 0 if value in self._elsewhere else self._bytes(value, node)
-                if self._is_view(node):  # an Expand's result is its operand, read again and again
-                    size = min(size, self._size(node.inputs[0]) or size)
                 values.append(Value(names[value], size, kind))
             if not made or made[0] in fixed:
                 continue
@@ -255,8 +253,7 @@ class _Reader:
         operator, size = operator_of(node), self._size
         storage = "own" if operator is None else operator.storage
         first = node.inputs[0] if node.inputs else None
-        is_same = storage == "same" and first is not None and size(first) == size(made[0])
-        if first is not None and (is_same or self._is_view(node)):
+        if storage == "same" and first is not None and size(first) == size(made[0]):
             yield Share(names[made[0]], names[first])
         elif not self._sharing or (self._sharing == "in place" and storage != "in place"):
             return
@@ -268,12 +265,6 @@ class _Reader:
             for value in dict.fromkeys(node.inputs):
                 if value is not None and size(value) == size(made[0]):
                     yield Share(names[made[0]], names[value], overwrites=True)
-
-    def _is_view(self, node: ir.Node) -> bool:
-        """Whether a program has the node's result by other strides; images lie in blocks and are copied."""
-        operator = operator_of(node)
-        is_moved = self._sharing == "strided" and operator is not None and operator.storage == "strides"
-        return is_moved and not is_of_images(node)
 
     def _parts(
         self, node: ir.Node, parts: list[ir.Value], whole: ir.Value, names: Mapping[ir.Value, str]

@@ -16,11 +16,10 @@ import onnx_ir as ir
 from graphopt.errors import BudgetNotKept
 from graphopt.gradient.step import step_of
 from graphopt.memory.tensors import ModelMemory, model_memory
-from graphopt.memory.tiling.apart import with_values_again
+from graphopt.memory.tiling.apart import with_products_apart, with_values_again
 from graphopt.memory.tiling.expansions import with_expansions_late
 from graphopt.memory.tiling.layers import in_chunks
 from graphopt.memory.tiling.pools import with_pools_in_steps
-from graphopt.memory.tiling.products import with_products_apart
 from graphopt.memory.tiling.search import LARGEST_TILED, Judge, Seen, tile_within
 from graphopt.memory.tiling.statistics import with_statistics_apart
 from graphopt.model.nodes import implicit_inputs

@@ -126,31 +126,22 @@ class _Search:
             if done not in self._ways:
                 self._ways[done] = Around(now.model, now.memory, now.seen.live, self._kind, self._work)
             better: list[_Trial] = []
-            for candidates in self._ways[done].candidates(aim):
-                better = self._better(now, done, candidates)
-                if better or self._work.over():
+            for number, found in enumerate(self._ways[done].candidates(aim)):
+                if number == MOST_EXACT or (better and not number % EXACT):
                     break
+                trial = (*done, found.name())
+                if trial not in self._trials:
+                    self._trials[trial] = self._tiled(now, found)
+                if self._helps(now, self._trials[trial]):
+                    better.append(trial)
+                    if self._judge is by_nodes:  # whose times are those by which candidates are sorted
+                        break
             if not better:
                 break
             done = min(better, key=lambda one: self._trials[one].seen.rank(self._budget))
             now = self._trials[done]
             self._progress(f"{now.regions} regions in tiles")
         return now
-
-    def _better(self, now: _Tiled, done: _Trial, candidates: Sequence[Candidate]) -> list[_Trial]:
-        """Of the first candidates those that help, written and judged."""
-        better: list[_Trial] = []
-        for number, found in enumerate(candidates):
-            if number == MOST_EXACT or (better and not number % EXACT):
-                break
-            trial = (*done, found.name())
-            if trial not in self._trials:
-                self._trials[trial] = self._tiled(now, found)
-            if self._helps(now, self._trials[trial]):
-                better.append(trial)
-                if self._judge is by_nodes:  # whose times are those by which candidates are sorted
-                    break
-        return better
 
     def _helps(self, now: _Tiled, then: _Tiled) -> bool:
         """Whether less is needed, and not as good as the same within the tiles that were made for it."""
