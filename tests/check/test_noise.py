@@ -17,7 +17,6 @@ from graphopt.check.noise import (
     WAYS,
     Case,
     Noise,
-    moved_gates,
     moved_steps,
     moved_sums,
     moved_weights,
@@ -276,53 +275,6 @@ def test_on_a_grid_steps_are_moved_behind_others_only(before: str, count: int) -
     assert sum(one is not case.outputs for one in case.samples[-len(LATER_WAYS) :]) == count
 
 
-def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
-    """Of -1, 0, 5e-8, 1 and 2, one is above 0 by less than 32 units of the largest; 0 stays what it is."""
-    model = load(
-        support.model(
-            "g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}> { y = Greater(x, zero) z = Less(x, zero) }"
-        )
-    )
-    moved = moved_gates(model)
-    assert moved is not None
-    x = np.array([-1, 0, 5e-8, 1, 2], np.float32)
-    for signs, expected in ((x, [0, 0, 0, 1, 1]), (-x, [1, 0, 0, 0, 0])):
-        above, _ = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": signs})
-        below = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": -signs})[1]
-        assert above.tolist() == list(map(bool, expected))
-        assert below.tolist() == list(map(bool, expected))
-    assert moved_gates(load(support.model(PLAIN))) is None
-
-
-def test_what_is_not_greater_by_rounding_alone_comes_out_the_other_way_too() -> None:
-    """Of -1, -5e-8, 0, 1 and 2, one is below 0 by less than 32 units of the largest; 0 stays what it is."""
-    model = load(
-        support.model(
-            "g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}> { y = Greater(x, zero) z = Less(x, zero) }"
-        )
-    )
-    moved = moved_gates(model, is_open=True)
-    assert moved is not None
-    x = np.array([-1, -5e-8, 0, 1, 2], np.float32)
-    above = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": x})[0]
-    below = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": -x})[1]
-    assert above.tolist() == below.tolist() == [False, True, False, True, True]
-    assert moved_gates(load(support.model(PLAIN)), is_open=True) is None
-
-
-def test_the_gate_of_a_relu_is_opened_by_the_operand_of_the_relu() -> None:
-    """Its result is 0 far below the kink and near it; a gate of another bound than zero is one of the result."""
-    text = """g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}, float one = {1.0}> {
-        r = Relu(x) y = Greater(r, zero) z = Greater(r, one)
-    }"""
-    moved = moved_gates(load(support.model(text)), is_open=True)
-    assert moved is not None
-    x = np.array([-1, -5e-8, 0, 1 - 5e-8, 2], np.float32)
-    y, z = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": x})
-    assert y.tolist() == [False, True, False, True, True]
-    assert z.tolist() == [False, False, False, True, True]
-
-
 def test_weights_that_are_inputs_have_all_samples_of_weights() -> None:
     """As a training step has them: a model without other weights is run on several moved feeds all the same."""
     text = "g (float[4,8] x, float[8,8] w) => (float[4,8] y) { y = MatMul(x, w) }"
@@ -337,15 +289,6 @@ def test_weights_that_are_inputs_have_all_samples_of_weights() -> None:
         list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
     both = [WAYS.index(way) for way in ("both", "both again", "both once more")]
     assert all(case.samples[at] is not case.outputs for at in both)
-
-
-def test_a_gate_of_a_number_without_bound_is_not_moved() -> None:
-    moved = moved_gates(
-        load(support.model("g (float[3] x) => (bool[3] y) <float zero = {0.0}> { y = Greater(x, zero) }"))
-    )
-    assert moved is not None
-    x = np.array([np.inf, np.nan, 1], np.float32)
-    assert ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": x})[0].tolist() == [True, False, True]
 
 
 def test_what_is_rounded_to_steps_moves_by_what_counts_as_equal() -> None:

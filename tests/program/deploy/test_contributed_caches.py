@@ -87,7 +87,7 @@ def _decoded(step: Compiled, model: bytes, groups: int, first: int, more: Sequen
         made = step(x=x, **given, **caches)
         wanted = dict(zip(names, session.run(None, {"x": x, **given, **theirs}), strict=True))
         for name in names:
-            np.testing.assert_allclose(made[name], wanted[name], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(made[name], wanted[name], rtol=1e-5, atol=1e-6)
         caches, theirs = ({name: one[name.replace("past", "present")] for name in caches} for one in (made, wanted))
         assert memory in (None, caches["past_key"].ctypes.data), "it stays where it is"
         memory = caches["past_key"].ctypes.data

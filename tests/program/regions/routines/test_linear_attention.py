@@ -43,7 +43,7 @@ def test_every_rule_gives_what_the_operator_gives(rule: str, heads: int, groups:
     assert program.fallback == ()
     made = program(**feed)
     for name, other in zip(ends, wanted, strict=True):
-        np.testing.assert_allclose(made[name], other, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(made[name], other, rtol=1e-5, atol=1e-6)
 
 
 def test_states_of_several_tokens_have_no_kernel() -> None:
