@@ -16,6 +16,7 @@ from kernels.templates.grid import Group
 
 HIDDEN_SUMS = 16  # of a tile whose stores pass while the next one begins: a core looks no further ahead
 STORE_MORE = 0.6  # more cycles for each further one
+ROW = 7.0  # cycles for each further row of a tile of an image, for each vector: a run of its own in the output
 CUT = 2.0  # more cycles for the last vector of a row when it is stored with a mask
 LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
 FEW_SUMS = 6.0  # cycles of a step with fewer sums than this: the latency, and loads that come late with nothing to fill

@@ -44,7 +44,7 @@ _BLOCK_READS = 100_000  # vectors that a block reads: about 50 microseconds
 _SHARED_READS = 10_000  # of a block for several workers
 _SHARED_BLOCKS = 16  # of an image, at the most
 _MOST_COLUMNS = 8  # of a tile
-_MOST_READS = 64  # vectors of one row of a window that a tile writes out
+_MOST_READS = 11  # vectors of one row that a tile reads, or those of two windows: more come late, all at once
 
 
 class InvalidPooling(KernelsError):
@@ -120,11 +120,18 @@ def candidates(problem: Pooling, target: Target) -> tuple[PoolingCandidate, ...]
     per_vector = taps * height * width
     vectors = max(1, min(vectors_of(windows.input, lanes), _BLOCK_READS // per_vector))
     rows = max(1, min(height, _BLOCK_READS * height // per_vector))
-    most = max(1, min(_MOST_COLUMNS, _MOST_READS // windows.kernel[2]))
+    most = _most_columns(windows)
     found = [
         PoolingCandidate(-(-width // -(-width // columns)), vectors, rows) for columns in (most, max(1, most // 2))
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _most_columns(windows: Convolution) -> int:
+    """Columns of a tile: windows that share few inputs are few."""
+    taps, step = windows.kernel[2], min(windows.strides[2], windows.kernel[2])
+    reads = max(_MOST_READS, 2 * taps)
+    return max(1, min(_MOST_COLUMNS, 1 + (reads - taps) // step))
 
 
 def share(problem: Pooling, candidate: PoolingCandidate, target: Target) -> PoolingCandidate:

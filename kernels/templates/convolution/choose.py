@@ -12,7 +12,7 @@ from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.convolution.taps import around, skips
 from kernels.templates.convolution.taps import share as needed_share
-from kernels.templates.cost import nanoseconds, step_cycles, with_weights
+from kernels.templates.cost import ROW, nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.template import Template
@@ -111,12 +111,8 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
                 if steps // parts * group.size * target.vector_bytes > target.l1 * held:
                     step += FAR * group.size * target.vector_bytes / target.core.l2
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
-                total += (
-                    tall.count
-                    * wide.count
-                    * group.count
-                    * (CALL + 2 * pixels * group.size + taken * (steps * step + line * lines))
-                )
+                around = CALL + (2 * pixels + ROW * (tall.size - 1)) * group.size
+                total += tall.count * wide.count * group.count * (around + taken * (steps * step + line * lines))
     return total * (1 + SHAPE * (len(rows) * len(columns) * len(groups) - 1))
 
 

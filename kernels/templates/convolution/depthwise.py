@@ -37,7 +37,7 @@ from kernels.templates.convolution.windows import (
     vector_at,
     vectors_of,
 )
-from kernels.templates.cost import nanoseconds
+from kernels.templates.cost import ROW, beside, nanoseconds
 from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import unravel
 from kernels.templates.template import Template
@@ -92,7 +92,7 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
             found.append(Depthwise(rows, size, -(-row_stretch // rows) * rows, vector_stretch, True))
     size = -(-width // -(-width // most))
     found.append(Depthwise(1, size, row_stretch, vector_stretch, False))
-    return tuple(dict.fromkeys(found))
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
 
 
 def share(problem: Convolution, candidate: Depthwise, target: Target) -> Depthwise:
@@ -104,7 +104,11 @@ def share(problem: Convolution, candidate: Depthwise, target: Target) -> Depthwi
 
 
 def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> float:
-    """Nanoseconds of all images on one core: products, inputs that tiles load, outputs, calls."""
+    """Nanoseconds of all images on one core: products, inputs that tiles load, outputs, calls.
+
+    Where the rows of a window do not stay in the first cache beside those of the output, each tile reads its own again
+    from the second one: tiles of several rows read fewer.
+    """
     speed, lanes = target.core, target.lanes()
     height, width = problem.output.size[1:]
     tiles = -(-height // candidate.rows) * -(-width // candidate.columns)
@@ -112,8 +116,12 @@ def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> floa
     rows_seen = (candidate.rows - 1) * problem.strides[1] + problem.kernel[1]
     products = candidate.rows * candidate.columns * problem.kernel[1] * problem.kernel[2] / speed.products
     loads = seen * rows_seen / speed.loads
-    outputs = 2.0 * candidate.rows * candidate.columns
-    each = max(products, loads) + 0.1 * min(products, loads) + outputs + (10.0 if candidate.unrolled else 30.0)
+    outputs = 2.0 * candidate.rows * candidate.columns + ROW * (candidate.rows - 1)
+    each = max(products, loads) + 0.1 * min(products, loads)
+    held = (problem.kernel[1] * problem.input.size[2] + width) * target.vector_bytes <= target.l1 // 2
+    if not held:
+        each = beside(each, seen * rows_seen * target.vector_bytes / speed.l2)
+    each += outputs + (10.0 if candidate.unrolled else 30.0)
     return nanoseconds(tiles * each * vectors_of(problem.input, lanes) * problem.output.batch, target)
 
 
