@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def _searched(lowered: Lowered, file: Path, seconds: float) -> Mapping[str, Choi
     return database.choices()
 
 
-def _by_turns(lowered: Lowered, ways: Iterable[Lowered], known: Mapping[str, Choice]) -> dict[str, dict[str, float]]:
+def _by_turns(lowered: Lowered, ways: Collection[Lowered], known: Mapping[str, Choice]) -> dict[str, dict[str, float]]:
     """Nanoseconds of the likely best candidates of each kernel and of those that were chosen, all in one contest.
 
     By what decides a kernel, since another way's program may number its kernels in another order.
@@ -132,10 +132,12 @@ def _by_turns(lowered: Lowered, ways: Iterable[Lowered], known: Mapping[str, Cho
         template, problem = lowered.problems[name]
         measured = known[one].measured
         wanted = {*sorted(measured, key=lambda text: measured[text])[:BEST], *chosen[one]} - {kernels[name].choice}
+        targets = (lowered.target, *(way.target for way in ways))  # other figures, other candidates
+        some = {str(each): each for target in targets for each in template.candidates(problem, target)}
         rivals[name] = [
-            Rival(replace(template.build(problem, each, lowered.target, name), choice=str(each)))
-            for each in template.candidates(problem, lowered.target)
-            if str(each) in wanted
+            Rival(replace(template.build(problem, each, lowered.target, name), choice=text))
+            for text, each in some.items()
+            if text in wanted
         ]
     inputs = [aligned(max(one.bytes, 1), np.uint8) for one in linked.listing.inputs]
     stage = Trial(linked.listing, program.address, program.weights, inputs, lowered.target)

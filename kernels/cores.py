@@ -42,7 +42,7 @@ class Core:
 
 
 # Of x86 cores by vectors of 32 bytes, however many of 64 bytes they do.
-MOST_PRODUCTS, MOST_LOADS, MOST_STORES = 2.0, 3.0, 2.0
+MOST_PRODUCTS, MOST_LOADS, MOST_STORES = 2.0, 2.0, 2.0
 # Name -> bytes of the vectors, and what a core does in a cycle.
 KNOWN: Mapping[str, tuple[int, Core]] = {
     "haswell": (32, Core(2, 2, 2, l1=64, l2=28, l3=9, memory=4, gigahertz=3.0)),
@@ -78,8 +78,12 @@ def by_vectors(core: Core, width: int, wanted: int) -> Core:
         return core
     more = width / wanted
     products, loads, stores = core.products * more, core.loads * more, core.stores * more
+    broadcasts = core.broadcasts  # of an element: hardly slower into wider vectors
     if more > 1:
         products = min(products, max(MOST_PRODUCTS, core.products))
         loads = min(loads, max(MOST_LOADS, core.loads))
         stores = min(stores, max(MOST_STORES, core.stores))
-    return replace(core, products=products, loads=loads, stores=stores, l1=min(core.l1, loads * wanted))
+        broadcasts = max(broadcasts, min(products, loads))
+    return replace(
+        core, products=products, loads=loads, broadcasts=broadcasts, stores=stores, l1=min(core.l1, loads * wanted)
+    )

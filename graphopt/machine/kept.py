@@ -15,7 +15,7 @@ from graphopt.errors import OptionError, SaveError
 from graphopt.files.single import write_file
 from graphopt.machine import file
 from graphopt.machine.disk import measure_disk
-from graphopt.machine.record import Key, MachineRecord, check, measured
+from graphopt.machine.record import SCHEMA, Key, MachineRecord, check, measured
 from kernels.measure.processor import measure
 from kernels.target import host
 
@@ -36,8 +36,8 @@ def own_key() -> Key:
 
 
 def kept_file(key: Key, folder: Path, name: str = "machine", suffix: str = "toml") -> Path:
-    """Where the record of a key is kept, or what else holds for it alone."""
-    digest = hashlib.sha256(msgspec.json.encode(key)).hexdigest()
+    """Where the record of a key is kept, or what else holds for it alone; those of another version lie elsewhere."""
+    digest = hashlib.sha256(msgspec.json.encode((SCHEMA, key))).hexdigest()
     return folder / f"{name}-{digest[:12]}.{suffix}"
 
 

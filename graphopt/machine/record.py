@@ -10,7 +10,7 @@ import msgspec
 from graphopt.errors import OptionError
 from kernels.measure.entries import ENTRIES, Entry, Reading
 
-SCHEMA = "graphopt.machine/1"
+SCHEMA = "graphopt.machine/2"
 DISK: Mapping[str, Entry] = {
     "disk_read": Entry("disk, read past the system's cache", "bytes/ns", 1e-4, 100, rough=True),
     "disk_write": Entry("disk, written through to it", "bytes/ns", 1e-4, 100, rough=True),

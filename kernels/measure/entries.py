@@ -42,7 +42,7 @@ ENTRIES: Mapping[str, Entry] = {
     "clock": Entry("cycles, while vectors compute", "/ns", 0.2, 10),
     "multiply_adds": Entry("fused multiply-adds of vectors", "/cycle", 0.1, 16),
     "loads": Entry("vector loads", "/cycle", 0.1, 16),
-    "broadcasts": Entry("elements into all lanes, for a multiply-add", "/cycle", 0.1, 16),
+    "broadcasts": Entry("loads of an element into all lanes", "/cycle", 0.1, 16),
     "tile_products": Entry("products of two tiles of bfloat16 on matrix units", "/cycle", 0.005, 2),
     "dot_products": Entry("dot products of vectors of pairs of bfloat16", "/cycle", 0.1, 16),
     "tile_call": Entry("call of a kernel for a block", "cycles", 0.5, 1e3),

@@ -67,12 +67,12 @@ def loads(target: Target) -> tuple[Kernel, dict[str, Array], int]:
 
 
 def broadcasts(target: Target) -> tuple[Kernel, dict[str, Array], int]:
-    """Elements loaded into all lanes, each for a multiply-add as in a product, and how many.
+    """Elements loaded into all lanes, each for a sum of integers, and how many.
 
-    Hence there are never more of them than of multiply-adds.
+    Multiply-adds would hide them on processors that load more elements than they multiply vectors.
     """
     lanes, sums = target.lanes(), 3 * target.vector_registers // 4
-    kind = types.vector("float", lanes)
+    kind = types.vector("i32", lanes)
 
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         y = f.load(kind, pointers["x"])
@@ -82,16 +82,16 @@ def broadcasts(target: Target) -> tuple[Kernel, dict[str, Array], int]:
             # Read anew in every turn, so that nothing is known of the elements behind it.
             start = f.value("ptr", f"load volatile ptr, ptr {f.parameter('arguments').text}, align 8")
             for step in range(STEPS):
-                elements = [f.load("float", f.at(start, step * sums + place)) for place in range(sums)]
-                total = f.fma(joined([f.splat(one, lanes) for one in elements]), y, total)
+                elements = [f.load("i32", f.at(start, step * sums + place, "i32")) for place in range(sums)]
+                total = f.binary("add", joined([f.splat(one, lanes) for one in elements]), total)
             return [total]
 
         (total,) = f.loop(0, TURNS, 1, turn, [joined([y] * sums)])
-        f.store(f.reduce("fadd", total), pointers["x"])
+        f.store(f.reduce("add", total), pointers["x"])
 
     size = STEPS * sums
-    kernel = write_kernel(Module(target), "broadcasts", (Operand("x", "output", DType.F32, size),), 1, body)
-    return kernel, {"x": aligned(size)}, TURNS * STEPS * sums
+    kernel = write_kernel(Module(target), "broadcasts", (Operand("x", "output", DType.I32, size),), 1, body)
+    return kernel, {"x": aligned(size, "int32")}, TURNS * STEPS * sums
 
 
 def tile_products(target: Target) -> tuple[Kernel, dict[str, Array], int]:

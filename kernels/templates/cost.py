@@ -17,6 +17,8 @@ from kernels.templates.grid import Group
 HIDDEN_SUMS = 16  # of a tile whose stores pass while the next one begins: a core looks no further ahead
 STORE_MORE = 0.6  # more cycles for each further one
 ROW = 7.0  # cycles for each further row of a tile of an image, for each vector: a run of its own in the output
+MANY_SUMS = 24  # of a tile of pixels, beyond which its steps were seen to take longer, though none is on the stack
+MANY = 0.03  # share of such a step
 CUT = 2.0  # more cycles for the last vector of a row when it is stored with a mask
 LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
 FEW_SUMS = 6.0  # cycles of a step with fewer sums than this: the latency, and loads that come late with nothing to fill
@@ -36,7 +38,8 @@ def step_cycles(products: int, pixels: int, vectors: int, target: Target, pressu
     """Cycles of one step of a tile of pixels by vectors: its products, its loads or the latency of its chains."""
     speed = target.core
     loads = pixels / speed.broadcasts + vectors / speed.loads
-    return max(products / speed.products, loads, LATENCY) + pressure * loads
+    step = max(products / speed.products, loads, LATENCY) + pressure * loads
+    return step * (1 + MANY) if pixels * vectors > MANY_SUMS else step
 
 
 def tile_cycles(rows: int, vectors: int, depth: float, cut: bool, target: Target) -> float:

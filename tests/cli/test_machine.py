@@ -42,7 +42,7 @@ def test_the_record_is_a_table(shell: Shell, measured: list[MachineRecord]) -> N
     again = shell.run("machine", "--json")
     assert again.err.splitlines() == lines and len(measured) == 2
     assert again.json["entries"]["wait"] == {"value": 200.0, "unit": "ns", "spread": 0.02}
-    assert again.json["schema"] == "graphopt.machine/1"
+    assert again.json["schema"] == "graphopt.machine/2"
 
 
 def test_a_machine_of_one_core(shell: Shell) -> None:

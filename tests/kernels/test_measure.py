@@ -40,7 +40,7 @@ def test_the_loops_hold_what_they_are_said_to_time() -> None:
     assert len(re.findall(r"vmovaps\s+.*\(%r\w+\), %zmm", body)) == instructions.PLACES
     kernel, _, _ = instructions.broadcasts(target)
     body = loop(assembly(kernel.module.text(), target))
-    assert len(re.findall(r"vfmadd\w+\s+.*\{1to16\}", body)) == 24 * instructions.STEPS and "(%rsp)" not in body
+    assert len(re.findall(r"vpaddd\s+.*\{1to16\}", body)) == 24 * instructions.STEPS and "(%rsp)" not in body
     kernel, _, _ = instructions.clock(target)
     body = loop(assembly(kernel.module.text(), target))
     assert len(re.findall(r"\b(?:addq|xorq)\s+%r\w+, %r\w+", body)) == instructions.LINKS

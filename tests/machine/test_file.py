@@ -52,8 +52,8 @@ def test_the_libraries_read_the_file(tmp_path: Path) -> None:
 DAMAGED: dict[str, tuple[Callable[[], str], str]] = {
     "no TOML": (lambda: "clock = ", "it is no TOML: .*; write it again with graphopt machine --measure"),
     "another version": (
-        lambda: changed('"graphopt.machine/1"', '"graphopt.machine/9"'),
-        "it is no record of this version: its schema is 'graphopt.machine/9', not 'graphopt.machine/1'",
+        lambda: changed('"graphopt.machine/2"', '"graphopt.machine/9"'),
+        "it is no record of this version: its schema is 'graphopt.machine/9', not 'graphopt.machine/2'",
     ),
     "cut off": (lambda: written(record())[:200], "it: .*missing required field `vector_bytes`|it: .*key|it is no TOML"),
     "without a key": (lambda: changed("[key]", "[other]"), "it: .*missing required field `key`"),
