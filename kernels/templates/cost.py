@@ -20,7 +20,7 @@ ROW = 7.0  # cycles for each further row of a tile of an image, for each vector:
 MANY_SUMS = 24  # of a tile of pixels, beyond which its steps were seen to take longer, though none is on the stack
 MANY = 0.03  # share of such a step
 CUT = 2.0  # more cycles for the last vector of a row when it is stored with a mask
-LATENCY = 4.0  # cycles from one fused multiply-add to the next one on the same sum
+LATENCY = 4.6  # cycles from one multiply-add to the next on the same sum: four, and a little that nothing fills
 FEW_SUMS = 6.0  # cycles of a step with fewer sums than this: the latency, and loads that come late with nothing to fill
 PRESSURE = 0.1  # share of the loads that is not hidden behind products: between equals, fewer loads are better
 # Shares of reading that show, of what the core would need to read so much.
