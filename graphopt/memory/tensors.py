@@ -65,6 +65,7 @@ class ModelMemory:
     weights: frozenset[str]  # values that are there before a run
     notes: tuple[str, ...]  # what had to be left out or assumed
     sharing: Sharing = True  # what is among the graph's shares besides views
+    strides: bool = False  # whether results of other strides are views too
 
 
 def model_memory(
@@ -74,6 +75,7 @@ def model_memory(
     bandwidth: float | None = BANDWIDTH,
     sharing: Sharing = True,
     vector: int = 1,
+    strides: bool = False,
 ) -> ModelMemory:
     """The main graph of a model whose dims are all numbers; nodes of a subgraph count as their node's workspace.
 
@@ -81,22 +83,23 @@ def model_memory(
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
     result bytes of its own; "in place" leaves out operands of a Concat and results of a Split, "strided" has such on
     any axis and no bytes of outputs; images then lie in blocks of a `vector` of channels, which no part begins within.
+    With `strides` what an Expand, a Slice or a Transpose gives is a view too, as in a program.
     Raises OptionError naming a dim without a number, or a tensor whose size a run alone can tell.
 
     What a training step carries to the next one has no bytes: the caller has memory for it, which he binds.
     """
-    return _Reader(model, peak_flops, bandwidth, sharing, vector).read()
+    return _Reader(model, peak_flops, bandwidth, sharing, vector, strides).read()
 
 
 class _Reader:
     def __init__(
-        self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: Sharing, vector: int
+        self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: Sharing, vector: int, strides: bool
     ) -> None:
         self._model = model
         self._facts = Facts(model)
         self._sizes = Sizes(self._facts, {})
         self._peak_flops, self._bandwidth, self._sharing = peak_flops, bandwidth, sharing
-        self._vector = vector
+        self._vector, self._strides = vector, strides
         self._notes: dict[str, None] = {}
         self._elsewhere: frozenset[ir.Value] = frozenset()  # results for which the caller has memory
         self._observed: dict[str, tuple[str, tuple[int, ...], int]] = {}
@@ -124,6 +127,8 @@ class _Reader:
             for value in made:
                 kind: Kind = "constant" if value in fixed else "output" if value in outputs else "temporary"
                 size = 0 if value in self._elsewhere else self._bytes(value, node)
+                if self._is_view(node):  # an Expand's result is its operand, read again and again
+                    size = min(size, self._size(node.inputs[0]) or size)
                 values.append(Value(names[value], size, kind))
             if not made or made[0] in fixed:
                 continue
@@ -146,7 +151,8 @@ class _Reader:
         found = Graph(tuple(values), tuple(operators), tuple(shares))
         tensors = {names[value]: self._tensor(value, names) for value in names}
         kept = frozenset(names[value] for value in fixed)
-        return ModelMemory(found, by_operator, tensors, weights, inputs, kept, tuple(self._notes), self._sharing)
+        notes = tuple(self._notes)
+        return ModelMemory(found, by_operator, tensors, weights, inputs, kept, notes, self._sharing, self._strides)
 
     def _is_constant(self, node: ir.Node, read: list[ir.Value], fixed: set[ir.Value]) -> bool:
         """Whether the node computes from weights alone: what every runtime does once, when it loads the model."""
@@ -253,7 +259,8 @@ class _Reader:
         operator, size = operator_of(node), self._size
         storage = "own" if operator is None else operator.storage
         first = node.inputs[0] if node.inputs else None
-        if storage == "same" and first is not None and size(first) == size(made[0]):
+        is_same = storage == "same" and first is not None and size(first) == size(made[0])
+        if first is not None and (is_same or self._is_view(node)):
             yield Share(names[made[0]], names[first])
         elif not self._sharing or (self._sharing == "in place" and storage != "in place"):
             return
@@ -265,6 +272,12 @@ class _Reader:
             for value in dict.fromkeys(node.inputs):
                 if value is not None and size(value) == size(made[0]):
                     yield Share(names[made[0]], names[value], overwrites=True)
+
+    def _is_view(self, node: ir.Node) -> bool:
+        """Whether a program has the node's result by other strides; images lie in blocks and are copied."""
+        operator = operator_of(node)
+        is_moved = self._strides and operator is not None and operator.storage == "strides"
+        return is_moved and not is_of_images(node)
 
     def _parts(
         self, node: ir.Node, parts: list[ir.Value], whole: ir.Value, names: Mapping[ir.Value, str]

@@ -16,10 +16,11 @@ import onnx_ir as ir
 from graphopt.errors import BudgetNotKept
 from graphopt.gradient.step import step_of
 from graphopt.memory.tensors import ModelMemory, model_memory
-from graphopt.memory.tiling.apart import with_products_apart, with_values_again
+from graphopt.memory.tiling.apart import with_values_again
 from graphopt.memory.tiling.expansions import with_expansions_late
 from graphopt.memory.tiling.layers import in_chunks
 from graphopt.memory.tiling.pools import with_pools_in_steps
+from graphopt.memory.tiling.products import with_products_apart
 from graphopt.memory.tiling.search import LARGEST_TILED, Judge, Seen, tile_within
 from graphopt.memory.tiling.statistics import with_statistics_apart
 from graphopt.model.nodes import implicit_inputs
@@ -35,6 +36,7 @@ from memplan.work import Work
 SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for; the second where they are not packed into the first
 CHUNKS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # of the steps of recurrent layers
 TILE_WORK, WAY_WORK = 40_000_000_000, 30_000_000_000  # steps of searching, about as many nanoseconds; of one search
+FURTHER_WORK = 20_000_000_000  # of a second search, which knows further ways, where the first keeps no budget
 AGAIN_WORK, TILED_WORK = 20_000_000_000, 5_000_000_000  # for kernels that run again; beside tiles, which have kept most
 PACKINGS = 3  # tries, each for as much less as the arena of the one before was above the budget, the last one for
 LOST = 64  # this part of the budget at the least: other plans lose other gaps
@@ -87,13 +89,14 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
             return bool(found)
         return min(map(time, found)) <= dear * before
 
-    def tile(one: ir.Model) -> None:
+    def tile(one: ir.Model, left: Work, *, further: bool = False) -> None:
         for share in SHARES:
-            aim, given = int(budget * share), work.at_most(WAY_WORK)
+            aim, given = int(budget * share), left.at_most(WAY_WORK)
             lanes = lowered.target.lanes()
             tiled, regions = tile_within(
-                one, aim, sharing="strided", columns=0, vector=lanes, work=given, judge=judge, dear=DEAR
-            )
+                one, aim, sharing="strided", columns=0, vector=lanes, work=given, judge=judge, dear=DEAR,
+                further=further,
+            )  # fmt: skip
             now = in_place(lower(tiled))
             if not regions and live_peak(memory_problem(now)) > budget:
                 break
@@ -103,9 +106,14 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
     if not is_near(DEAR):
         cut = with_pools_in_steps(with_expansions_late(model))
         cut = _in_order(cut, in_place(lower(cut)))
-        tile(cut)
+        tile(cut, work)
         if not is_near(TOO_DEAR) and (apart := _apart(cut, budget, judge)) is not cut:
-            tile(apart)
+            tile(apart, work)
+        if not found and not is_step:
+            work = Work(FURTHER_WORK)
+            tile(cut, work, further=True)
+            if not found and (apart := _apart(cut, budget, judge, further=True)) is not cut:
+                tile(apart, work, further=True)
     if not found:
         raise BudgetNotKept(budget, min(least))
     return min(found, key=time)
@@ -139,9 +147,9 @@ def _in_order(model: ir.Model, lowered: Lowered) -> ir.Model:
     return copy
 
 
-def _apart(model: ir.Model, budget: int, judge: Judge) -> ir.Model:
+def _apart(model: ir.Model, budget: int, judge: Judge, *, further: bool = False) -> ir.Model:
     """The model with products and values apart that are in the way of tiles."""
-    divided = with_products_apart(with_statistics_apart(model, model_memory(model), budget))
+    divided = with_products_apart(with_statistics_apart(model, model_memory(model), budget), moved=further)
     memory = model_memory(divided)
     return with_values_again(divided, memory, judge(divided, memory).live, budget)
 

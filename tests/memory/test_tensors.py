@@ -77,6 +77,22 @@ def test_in_a_program_parts_lie_along_any_axis_and_outputs_elsewhere() -> None:
     assert next(one.size for one in graph.values if one.name == "y") == 0
 
 
+def test_in_a_program_other_strides_are_views_but_for_images() -> None:
+    text = """g (float[1,8] x) => (float[8,8] y) {
+        a = Exp(x) b = Expand(a, dims) c = Transpose(b) d = Slice(c, low, high) y = Softmax(d)
+    }"""
+    arrays = {"dims": np.array([8, 8]), "low": np.array([0]), "high": np.array([4])}
+    model = load(support.model(text.replace("float[8,8] y", "float[4,8] y"), **arrays))
+    graph = model_memory(model, sharing="strided", strides=True).graph
+    assert {(one.value, one.of) for one in graph.shares if not one.overwrites} == {("b", "a"), ("c", "b"), ("d", "c")}
+    assert next(one.size for one in graph.values if one.name == "b") == 32, "as many bytes as it reads"
+    images = """g (float[1,4,4,4] x) => (float[1,4,4,4] y) {
+        a = MaxPool<kernel_shape = [1, 1]>(x) b = Transpose<perm = [0, 1, 3, 2]>(a) y = Softmax(b)
+    }"""
+    shares = model_memory(load(support.model(images)), sharing="strided", strides=True).graph.shares
+    assert not [one for one in shares if one.value == "b"]
+
+
 @pytest.mark.parametrize(
     ("kernel", "inside"),
     [("MaxPool<kernel_shape = [1, 1]>(w)", ["a", "c"]), ("Softmax(w)", ["a", "b", "c"])],  # of images, of others

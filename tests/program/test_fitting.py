@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -14,6 +16,7 @@ from graphopt.program.lifetimes import planned
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from kernels.target import host
+from memplan.problem import Buffer, MemoryProblem
 from tests import support
 from tests.program.regions.running import run_lowered
 
@@ -124,7 +127,24 @@ class _Plan(str):
 def test_the_cheapest_of_what_keeps_it_is_taken(is_step: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that run again are not, where tiles take less time; a training step is not cut for that."""
     least = {"plain": None, "placed": 5.0, "tiles 1": 4.0, "tiles 2": 3.0}
+    monkeypatch.setattr(fitting, "step_of", lambda _: object() if is_step else None)
+    tried, _ = _plans(monkeypatch, least)
+    expected = list(least)[: 2 if is_step else None]
+    assert _fit_plans() == expected[-1] and tried == expected
+
+
+def test_further_ways_are_tried_only_where_the_others_keep_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    least = {"plain": None, "placed": None, "tiles 1": None, "tiles 2": None, "tiles 3": None, "tiles 4": 3.0}
+    monkeypatch.setattr(fitting, "step_of", lambda _: None)
+    tried, further = _plans(monkeypatch, least)
+    assert _fit_plans() == "tiles 4" and tried == list(least)
+    assert further == [False, False, True, True]
+
+
+def _plans(monkeypatch: pytest.MonkeyPatch, least: Mapping[str, float | None]) -> tuple[list[str], list[bool]]:
+    """Names of plans instead of plans, by how long each takes where it keeps the budget: what is tried, and how."""
     tried: list[str] = []
+    further: list[bool] = []
 
     def within(lowered: str, budget: int, _: Clock, __: int) -> str:
         tried.append(lowered)
@@ -132,8 +152,10 @@ def test_the_cheapest_of_what_keeps_it_is_taken(is_step: bool, monkeypatch: pyte
             raise BudgetNotKept(budget, 700)
         return lowered
 
-    tiles = iter(("tiles 1", "tiles 2"))
-    monkeypatch.setattr(fitting, "step_of", lambda _: object() if is_step else None)
+    def tile(*_: object, **how: bool) -> tuple[str, int]:
+        further.append(how["further"])
+        return f"tiles {len(further)}", 1
+
     monkeypatch.setattr(fitting.Clock, "of", lambda _, one: least[one] or 1.0)
     monkeypatch.setattr(fitting, "within_budget", within)
     monkeypatch.setattr(fitting, "in_place", lambda one: one)
@@ -141,13 +163,16 @@ def test_the_cheapest_of_what_keeps_it_is_taken(is_step: bool, monkeypatch: pyte
     monkeypatch.setattr(fitting, "_lie", lambda one: [one])
     monkeypatch.setattr(fitting, "with_pools_in_steps", lambda model: model)
     monkeypatch.setattr(fitting, "_in_order", lambda model, _: model)
-    monkeypatch.setattr(fitting, "_apart", lambda model, *_: model.clone())
-    monkeypatch.setattr(fitting, "tile_within", lambda *_, **__: (next(tiles), 1))
+    monkeypatch.setattr(fitting, "_apart", lambda model, *_, **__: model.clone())
+    monkeypatch.setattr(fitting, "memory_problem", lambda _: MemoryProblem((Buffer("all", 700, 0, 1),)))
+    monkeypatch.setattr(fitting, "tile_within", tile)
+    return tried, further
+
+
+def _fit_plans() -> object:
     model = ir.from_proto(support.model(MIDDLE, 20, **ARRAYS))
     plain = _Plan("plain")
-    found = fitted(model, plain, 600, lambda one: one if isinstance(one, str) else "placed")  # type: ignore[arg-type, return-value]
-    expected = list(least)[: 2 if is_step else None]
-    assert found == expected[-1] and tried == expected  # type: ignore[comparison-overlap]
+    return fitted(model, plain, 600, lambda one: one if isinstance(one, str) else "placed")  # type: ignore[arg-type, return-value]
 
 
 def test_what_packing_loses_is_planned_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,10 @@
-"""A model in which more can be tiled: later readers make values again, and parts of a product are products.
+"""A model in which more can be tiled: later readers make values again.
 
-    v -> a, ..., v -> b                    -->   v -> a, ..., w -> b     w: made by copies of the nodes that made v
-    Split(MatMul(x, [W1 W2 W3]), axis -1)  -->   MatMul(x, W1), MatMul(x, W2), MatMul(x, W3)
+    v -> a, ..., v -> b   -->   v -> a, ..., w -> b     w: made by copies of the nodes that made v
 
 A value that is made again need not be there between two readers, and tiles of the second one may make it in tiles: the
 first skip connection of a U-Net, a mask that every layer reads. That is done where more than the budget is live in
 between, from what the caller gave or from what is there anyway, and only as long as all that takes little time.
-Products of their own let tiles begin behind keys and values and in front of queries.
 """
 
 from __future__ import annotations
@@ -15,25 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import onnx_ir as ir
 
 from graphopt.memory.tensors import ModelMemory
 from graphopt.memory.tiling.names import names_of, new_name
-from graphopt.model import constants, nodes
+from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.table import operator_of
 
 MOST_TIME = 0.08  # of the whole model's time: what is made again may take so much
 LITTLE, MUCH = 0.005, 0.5  # of that time, and of the budget: what takes more than this is made again if it is so large
 MOST_NODES = 24  # that make a value again
-
-
-def with_products_apart(model: ir.Model) -> ir.Model:
-    """A copy of `model` with a product for each part that a Split makes of one; the same model where there is none."""
-    copy, names = model.clone(), names_of(model)
-    divided = [_divide(copy, node, names) for node in tuple(copy.graph) if node.op_type == "Split"]
-    return copy if any(divided) else model
 
 
 def with_values_again(model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: int) -> ir.Model:
@@ -153,41 +143,3 @@ def _make_again(graph: ir.Graph, makers: Sequence[ir.Node], reader: ir.Node, res
     for position, operand in enumerate(reader.inputs):
         if operand is whole:
             reader.replace_input_with(position, last.outputs[result])
-
-
-def _divide(model: ir.Model, split: ir.Node, names: set[str]) -> bool:
-    """Make a product for each part where a Split alone reads one with constant weights, along its columns."""
-    product = split.inputs[0].producer() if split.op_type == "Split" and split.inputs[0] is not None else None
-    if product is None or product.op_type != "MatMul" or product.domain or split.domain or len(product.outputs) != 1:
-        return False
-    facts, (x, w) = Facts(model), product.inputs[:2]
-    tensor = None if w is None else constants.of_initializer(w)
-    shapes = [facts.static_shape(one) for one in split.outputs]
-    whole = facts.static_shape(product.outputs[0])
-    if x is None or tensor is None or whole is None or None in shapes or len(product.outputs[0].uses()) != 1:
-        return False
-    axis = nodes.int_attribute(split, "axis", 0) % len(whole)
-    if axis != len(whole) - 1 or len(tensor.shape) != 2 or product.outputs[0].is_graph_output():
-        return False
-    array, first, producers = tensor.numpy(), 0, []
-    for output, shape in zip(split.outputs, shapes, strict=True):
-        assert shape is not None, "it was looked at"
-        given = split.inputs[1] if len(split.inputs) > 1 else None
-        name = new_name(f"{given.name if given is not None and given.name else output.name}_part", names)
-        held = ir.Tensor(np.ascontiguousarray(array[:, first : first + shape[axis]]), dtype=tensor.dtype, name=name)
-        weights = ir.Value(name=name, shape=held.shape, type=ir.TensorType(held.dtype), const_value=held)
-        model.graph.register_initializer(weights)
-        part = ir.Node(
-            "", "MatMul", [x, weights], name=new_name(f"{product.name or output.name}_part", names),
-            metadata_props=dict(product.metadata_props),
-        )  # fmt: skip
-        producers.append((output, part))
-        first += shape[axis]
-    for output, part in producers:
-        model.graph.insert_before(split, part)
-        result = part.outputs[0]
-        result.type, result.shape = output.type, output.shape
-        ir.convenience.replace_all_uses_with([output], [result], replace_graph_outputs=True)
-        result.name, output.name = output.name, None
-    model.graph.remove([split, product], safe=True)
-    return True

@@ -49,6 +49,7 @@ class Kind:
     columns: int  # the fewest of a convolution's tile, 0: any size there is
     views: bool = False  # pieces are cut without a copy, as in a program
     vector: int = 1  # channels or columns that kernels compute at once, which tiles do not cut
+    further: bool = False  # axes behind the first one that keeps the budget by estimate, and finer estimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +97,23 @@ class Around:
         self._worst = max(range(len(live)), key=live.__getitem__)
         self._by_axes = Remembered(self._stretches_by_axes())
 
-    def candidates(self, budget: int) -> list[Candidate]:
-        """From the most promising one, where `budget` bytes are aimed at."""
+    def candidates(self, budget: int) -> Iterator[list[Candidate]]:
+        """From the most promising one, where `budget` bytes are aimed at.
+
+        The first ones are along the first axes of which one keeps the budget by estimate; further ones, along one more
+        axis each, are for where none of these is what its estimate says.
+        """
         found: list[Candidate] = []
         for stretches in self._by_axes:
             for stretch in stretches:
                 found += stretch.candidates(budget)
             if any(one.estimate.peak <= budget for one in found):
-                break
-        found.sort(key=lambda one: (max(one.estimate.peak, budget), one.added))
-        # The best of each region with either model first: where an estimate is wrong, it is of all numbers of tiles.
-        best = {(one.region.members, one.keep): one for one in reversed(found)}
-        others = [one for one in found if best[one.region.members, one.keep] is not one]
-        return [*(one for one in found if best[one.region.members, one.keep] is one), *others]
+                yield _best_first(found, budget)
+                if not self._kind.further:
+                    return
+                found = []
+        if found:
+            yield _best_first(found, budget)
 
     def _stretches_by_axes(self) -> Iterator[list[_InTiles]]:
         for axes in _axes(self._facts, self._memory, self._worst):
@@ -123,12 +128,20 @@ class Around:
         region = region_of(facts, members, axes) if members else None
         if region is None or (self._kind.views and all(map(_moves, region.members))):
             return None
-        stretch = Stretch(memory, facts, first, last, views=self._kind.views)
+        stretch = Stretch(memory, facts, first, last, views=self._kind.views, joined=self._kind.further)
         if stretch.least >= least:
             return None
         head, behind, tail = split_around(order, set(members))
         tiling = Tiling(facts, region, self._kind.vector)
         return _InTiles(tiling, facts, stretch, least, (head, [*behind, *tail]), self._kind, self._work)
+
+
+def _best_first(found: Sequence[Candidate], budget: int) -> list[Candidate]:
+    """The best of each region with either model first: where an estimate is wrong, it is of all numbers of tiles."""
+    by_worth = sorted(found, key=lambda one: (max(one.estimate.peak, budget), one.added))
+    best = {(one.region.members, one.keep): one for one in reversed(by_worth)}
+    others = [one for one in by_worth if best[one.region.members, one.keep] is not one]
+    return [*(one for one in by_worth if best[one.region.members, one.keep] is one), *others]
 
 
 class _InTiles:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import BANDWIDTH, ModelMemory
 from graphopt.memory.tiling.region import Cut, Join, Piece, Run, Step
-from graphopt.model import constants
+from graphopt.model import constants, nodes
 from graphopt.model.facts import Facts
 from memplan.bounds import live_peak
 from memplan.graph import Graph, Operator, Share, Value
@@ -28,10 +28,13 @@ class Estimate:
 class Stretch:
     """The operators `first` to `last` of an order, with what is live before them and needed behind.
 
-    With `views` pieces are cut without a copy, and written over what is cut for them alone, as in a program.
+    With `views` pieces are cut without a copy, and written over what is cut for them alone, as in a program. With
+    `joined` what earlier tiles are joined to is there whole.
     """
 
-    def __init__(self, memory: ModelMemory, facts: Facts, first: int, last: int, *, views: bool = False) -> None:
+    def __init__(
+        self, memory: ModelMemory, facts: Facts, first: int, last: int, *, views: bool = False, joined: bool = False
+    ) -> None:
         graph = memory.graph
         self._views = views
         self._facts = facts
@@ -51,7 +54,21 @@ class Stretch:
         self._names = {value: name for name, value in _ir_values(memory).items()}
         placed = {one.value for one in self._shares}
         ends = (self._begin, [name for name in self._end if name not in placed])
-        self.least = max(sum(self._values[name].size for name in names) for names in ends)  # bytes, however it is tiled
+        self._room = self._begun(memory, made | here, last) if joined else 0
+        self.least = self._room + max(sum(self._values[name].size for name in names) for names in ends)  # however tiled
+
+    def _begun(self, memory: ModelMemory, made: set[str], last: int) -> int:
+        """Bytes of what earlier tiles are joined to behind the stretch, but for the pieces that are there by then.
+
+        A program writes pieces where the whole lies, which is all there from the first one on.
+        """
+        room = 0
+        for one in memory.graph.operators[last + 1 :]:
+            node = memory.nodes[one.name]
+            if node.op_type == "Concat" and nodes.TILED in node.metadata_props and not made.isdisjoint(one.inputs):
+                there = [self._values[name].size for name in one.inputs if name in made]
+                room += max(0, self._values[one.outputs[0]].size - sum(there))
+        return room
 
     def tiled(self, before: Sequence[Operator], steps: Iterable[Step], after: Sequence[Operator]) -> Estimate:
         """Operators that come before the tiles, the tiles, and what comes after them."""
@@ -137,7 +154,7 @@ class Stretch:
             (enter, *operators, leave),
             tuple(one for one in shares if one.value in known and one.of in known),
         )
-        return Estimate(live_peak(problem_of(graph)), sum(one.time for one in operators))
+        return Estimate(live_peak(problem_of(graph)) + self._room, sum(one.time for one in operators))
 
     def _is_view(self, step: Cut) -> bool:
         return self._views and step.copied is None

@@ -70,6 +70,7 @@ def tile_within(
     work: Work | int = TILE_WORK,
     judge: Judge = by_nodes,
     dear: float = inf,
+    further: bool = False,
     progress: Progress = silent,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
@@ -78,16 +79,17 @@ def tile_within(
     many regions were tiled. `sharing` as in `model_memory`; a tile of a convolution has at least so many `columns`, and
     one of a product enough rows, or with 0 any size that there is. No tile cuts a `vector` of channels or columns.
     `judge` says what a tiled model takes; one that takes `dear` times as long as before is not taken before other aims
-    have been tried.
+    have been tried. With `further`, more is tried where a step resists: axes behind those along which estimates keep
+    the budget, with estimates that know views by other strides.
     """
     left = Work(work) if isinstance(work, int) else work
     copy = model.clone()
-    memory = model_memory(copy, sharing=sharing, vector=vector)
+    memory = model_memory(copy, sharing=sharing, vector=vector, strides=further)
     best = _Tiled(copy, memory, 0, judge(copy, memory))
     if copy.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return copy, 0
     start = best
-    search = _Search(budget, Kind(columns, judge is not by_nodes, vector), left, judge, progress)
+    search = _Search(budget, Kind(columns, judge is not by_nodes, vector, further), left, judge, progress)
     for aim in AIMS:
         found = search.greedy(start, int(aim * budget))
         peaks = max(found.seen.steps, default=0), max(best.seen.steps, default=0)
@@ -126,22 +128,31 @@ class _Search:
             if done not in self._ways:
                 self._ways[done] = Around(now.model, now.memory, now.seen.live, self._kind, self._work)
             better: list[_Trial] = []
-            for number, found in enumerate(self._ways[done].candidates(aim)):
-                if number == MOST_EXACT or (better and not number % EXACT):
+            for candidates in self._ways[done].candidates(aim):
+                better = self._better(now, done, candidates)
+                if better or self._work.over():
                     break
-                trial = (*done, found.name())
-                if trial not in self._trials:
-                    self._trials[trial] = self._tiled(now, found)
-                if self._helps(now, self._trials[trial]):
-                    better.append(trial)
-                    if self._judge is by_nodes:  # whose times are those by which candidates are sorted
-                        break
             if not better:
                 break
             done = min(better, key=lambda one: self._trials[one].seen.rank(self._budget))
             now = self._trials[done]
             self._progress(f"{now.regions} regions in tiles")
         return now
+
+    def _better(self, now: _Tiled, done: _Trial, candidates: Sequence[Candidate]) -> list[_Trial]:
+        """Of the first candidates those that help, written and judged."""
+        better: list[_Trial] = []
+        for number, found in enumerate(candidates):
+            if number == MOST_EXACT or (better and not number % EXACT):
+                break
+            trial = (*done, found.name())
+            if trial not in self._trials:
+                self._trials[trial] = self._tiled(now, found)
+            if self._helps(now, self._trials[trial]):
+                better.append(trial)
+                if self._judge is by_nodes:  # whose times are those by which candidates are sorted
+                    break
+        return better
 
     def _helps(self, now: _Tiled, then: _Tiled) -> bool:
         """Whether less is needed, and not as good as the same within the tiles that were made for it."""
@@ -160,7 +171,7 @@ class _Search:
                 regions.append(one)
         model = _applied(now.model, regions, found)
         self._work.spend((STEPS_PER_NODE if self._judge is by_nodes else STEPS_PER_LOWERED) * len(model.graph))
-        memory = model_memory(model, sharing=now.memory.sharing, vector=self._kind.vector)
+        memory = model_memory(model, sharing=now.memory.sharing, vector=self._kind.vector, strides=now.memory.strides)
         return _Tiled(model, memory, now.regions + len(regions), self._judge(model, memory))
 
 

@@ -60,9 +60,9 @@ def lower_attention(scope: Scope, node: ir.Node) -> None:
             raise NotLowered(f"{label} has a mask for fewer keys than there are, which has no kernel yet.")
         if scope.dtype(mask_value) not in (DType.F32, DType.BOOL):
             raise NotLowered(f"{label} has a mask of {scope.dtype(mask_value).value}, which has no kernel yet.")
-        view = dense(scope, mask_value).expanded(whole)
+        view = _with_rows(scope, mask_value).expanded(whole)
         steps = view.strides
-        mask = Mask(steps[0], steps[1], steps[2], 1 if steps[3] else 0, view.dtype)
+        mask = Mask(steps[0], steps[1], steps[2], 1 if steps[3] else 0, view.dtype, view.offset)
         buffers["mask"] = view.buffer
     problem = Attention(
         batch, heads, queries, k.shape[2], size, k.shape[1], v.shape[3], float_attribute(node, "scale", 1 / sqrt(size)),
@@ -134,7 +134,7 @@ def _present(scope: Scope, node: ir.Node, new: View, past: int, result: int) -> 
 
 
 def _with_rows(scope: Scope, value: ir.Value) -> View:
-    """The value's view; a copy where the elements of a head do not lie side by side."""
+    """The value's view; a copy where the elements of a head, or of a row of a mask, do not lie side by side."""
     view = scope.place(value)
     return view if view.strides[-1] == 1 or view.shape[-1] == 1 else dense(scope, value)
 

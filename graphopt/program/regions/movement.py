@@ -96,7 +96,8 @@ def lower_movement(scope: Scope, node: ir.Node) -> None:
 def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
     """Where values should be computed that a Concat alone reads, as blocks of memory one after the other.
 
-    Where memory is tight, tiles are computed where they are joined along any axis.
+    Where memory is tight, tiles are computed where they are joined along any axis, and so are the queries of a tile of
+    attention: the block that writes a head's rows has read them by then, and no other one reads them.
     """
     found: dict[ir.Value, View] = {}
     for node in reversed(list(nodes)):
@@ -117,8 +118,37 @@ def parts_of(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
             count = scope.shape(value)[axis]
             if len(value.uses()) == 1 and value.producer() is not None and count and not value.is_graph_output():
                 found[value], found[output] = whole.sliced(axis, start, count), whole
+                if scope.tight:
+                    found |= _queries_of(scope, value, found[value])
             start += count
     return found
+
+
+def _queries_of(scope: Scope, result: ir.Value, place: View) -> dict[ir.Value, View]:
+    """The queries of the attention that computes `result` at `place`, there too, where it alone reads them."""
+    node = result.producer()
+    if node is None or node.op_type != "Attention" or node.domain not in ("", "ai.onnx"):
+        return {}
+    value = required_input(node, 0)
+    if scope.shape(value) != place.shape or scope.dtype(value) is not place.dtype:
+        return {}
+    aim: View | None = place
+    while aim is not None and len(value.uses()) == 1 and not value.is_graph_output():
+        producer = value.producer()
+        if producer is None:
+            return {}
+        if producer.op_type == "Transpose":
+            aim, value = aim.transposed(_inverse(permutation(producer, len(aim.shape)))), required_input(producer, 0)
+        elif producer.op_type in RESHAPES:
+            value = required_input(producer, 0)
+            aim = aim.reshaped(scope.shape(value))
+        else:
+            return {value: aim}
+    return {}
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def join_tiles(scope: Scope, node: ir.Node) -> None:

@@ -255,7 +255,7 @@ class _AttentionWriter:
         mask = problem.mask
         if mask is not None:
             at = f.add(f.mul(self.batch, mask.batch), f.mul(head, mask.head))
-            at = f.add(f.add(at, f.mul(query, mask.query)), f.mul(key, mask.key))
+            at = f.add(f.add(at, f.mul(query, mask.query)), f.add(f.mul(key, mask.key), mask.offset))
             kind = types.scalar(mask.dtype)
             at = f.select(counts, at, block.word(0))
             given = f.load(kind, block.at(block.pointers["mask"], at, kind))

@@ -97,7 +97,7 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
             if one.mask is not None:
                 kind = types.scalar(one.mask.dtype)
                 offset = f.add(f.mul(batch, one.mask.batch), f.mul(number, one.mask.head))
-                mask = f.at(pointers["mask"], offset, kind)
+                mask = f.at(pointers["mask"], f.add(offset, one.mask.offset), kind)
 
             def tile(rows: Group, row: Value) -> None:
                 self._rows(

@@ -38,6 +38,7 @@ class Mask:
     query: int
     key: Literal[0, 1] = 1
     dtype: DType = DType.F32
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Attention:
         if mask is not None:
             far = (
                 (self.batch - 1) * mask.batch + (self.heads - 1) * mask.head + (self.queries - 1) * mask.query
-                + (self.keys - 1) * mask.key + 1
+                + (self.keys - 1) * mask.key + mask.offset + 1
             )  # fmt: skip
             found.append(Operand("mask", "input", mask.dtype, far if self.keys and self.queries else 0))
         if self.with_lengths:

@@ -81,6 +81,21 @@ def test_masks_of_both_kinds(one: Attention, boolean: bool, softcap: float, choi
     _check(replace(one, mask=place, softcap=softcap), host(), choice, seed, mask=mask)
 
 
+@pytest.mark.parametrize("kind", [DType.F32, DType.BOOL])
+def test_a_mask_begins_where_its_offset_says(kind: DType) -> None:
+    one = Attention(1, 2, 5, 20, 4, mask=Mask(0, 150, 30, dtype=kind, offset=7))
+    generator = np.random.default_rng(2)
+    whole = generator.random(307) > 0.3 if kind is DType.BOOL else generator.standard_normal(307).astype(np.float32)
+    rows = 7 + 150 * np.arange(2)[:, None, None] + 30 * np.arange(5)[:, None] + np.arange(20)
+    arrays = attention_inputs(one, 1)
+    for candidate in candidates(one, host()):
+        kernel = build(one, candidate, host())
+        given = whole[: kernel.operand("mask").elements]
+        got = run_guarded(kernel, {**arrays, "mask": given.view(np.uint8) if kind is DType.BOOL else given})["output"]
+        exact = exact_attention(replace(one, mask=replace(one.mask, offset=0)), **arrays, mask=whole[rows][None])
+        np.testing.assert_allclose(got.reshape(exact.shape), exact, rtol=TOLERANCE, atol=TOLERANCE)
+
+
 @settings(deadline=None, max_examples=15)
 @given(one=shapes, causal=st.booleans(), choice=choices, seed=seeds, data=st.data())
 def test_lengths_known_only_in_the_run(

@@ -7,7 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from graphopt.memory.tensors import model_memory
-from graphopt.memory.tiling.apart import with_products_apart, with_values_again
+from graphopt.memory.tiling.apart import with_values_again
+from graphopt.memory.tiling.products import with_products_apart
 from graphopt.memory.tiling.search import by_nodes
 from graphopt.model.load import load
 from graphopt.model.save import to_proto
@@ -69,6 +70,42 @@ def test_parts_of_a_product_are_products() -> None:
     assert [node.op_type for node in divided.graph] == ["MatMul"] * 3
     assert [output.name for output in divided.graph.outputs] == ["a", "b", "c"]
     _same(model, divided, (5, 8))
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_parts_of_columns_that_are_moved_before_are_products(axis: int) -> None:
+    """Columns are three parts of two heads of four: a part is one of all heads, or a head of all parts."""
+    count = (3, 2)[axis - 1]
+    text = f"""g (float[5,8] x) => (float[] a, float[] b) {{
+        p = MatMul(x, w) r = Reshape(p, dims) t = Transpose<perm = [{axis}, 0, {3 - axis}, 3]>(r)
+        a = Slice(t, zero, one, zero) b = Slice(t, last, end, zero)
+    }}"""
+    arrays = {
+        "dims": np.array([5, 3, 2, 4]), "zero": np.array([0]), "one": np.array([1]), "last": np.array([-1]),
+        "end": np.array([count]),
+    }  # fmt: skip
+    model = load(support.model(text, **ARRAYS, **arrays))
+    assert with_products_apart(model) is model
+    divided = with_products_apart(model, moved=True)
+    assert [node.op_type for node in divided.graph] == ["MatMul", "Reshape", "Transpose"] * 2
+    weights = [node.inputs[1] for node in divided.graph if node.op_type == "MatMul"]
+    assert [tuple(one.shape or ()) for one in weights if one is not None] == [(8, 24 // count)] * 2
+    _same(model, divided, (5, 8))
+
+
+@pytest.mark.parametrize(
+    "slices",
+    [
+        "a = Slice(r, no, to, at) b = Slice(r, no, to, at)",  # twice as much as there is
+        "a = Slice(r, no, at, no) b = Slice(r, at, to, no)",  # of rows
+        "a = Slice(r, no, at, at) b = Neg(r)",  # the whole is read too
+    ],
+)
+def test_other_slices_stay(slices: str) -> None:
+    text = f"g (float[24,8] x) => (float[] a, float[] b) {{ p = MatMul(x, w) r = Reshape(p, wide) {slices} }}"
+    arrays = {"wide": np.array([24, 2, 12]), "at": np.array([1]), "to": np.array([2]), "no": np.array([0])}
+    model = load(support.model(text, **ARRAYS, **arrays))
+    assert with_products_apart(model, moved=True) is model
 
 
 @pytest.mark.parametrize(

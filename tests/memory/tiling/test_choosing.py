@@ -191,3 +191,24 @@ def test_what_is_estimated_and_written_is_counted(
 def test_a_search_without_work_changes_nothing() -> None:
     model = load(support.model(CHAIN, **CHAIN_WEIGHTS))
     assert [tile_within(model, 80 << 10, work=work)[1] for work in (0, 1)] == [0, 1]
+
+
+def test_tiles_along_another_axis_are_tried_where_the_first_ones_do_not_help() -> None:
+    """Channels and rows are as good by estimate; channels come first, and the judge finds them no better."""
+    text = """g (float[1,8,16,16] x) => (float[1,32,4,4] y) {
+        a = Conv<group = 8, pads = [1, 1, 1, 1]>(x, w) b = Sigmoid(a)
+        y = MaxPool<kernel_shape = [4, 4], strides = [4, 4]>(b)
+    }"""
+    model = load(support.model(text, w=ones(32, 1, 3, 3)))
+    axes = []
+
+    def judge(one: ir.Model, memory: ModelMemory) -> search.Seen:
+        seen = by_nodes(one, memory)
+        joins = [node.attributes["axis"].as_int() for node in one.graph if node.op_type == "Concat"]
+        axes.extend(joins)
+        return search.Seen([1 << 20] * len(seen.live), [1 << 20] * len(seen.steps), 1.0) if 1 in joins else seen
+
+    assert tile_within(model, 24 << 10, columns=0, judge=judge)[1] == 0
+    tiled, regions = tile_within(model, 24 << 10, columns=0, judge=judge, further=True)
+    assert regions == 1 and max(by_nodes(tiled, model_memory(tiled)).live) <= 24 << 10
+    assert axes[0] == 1 and axes[-1] == 2

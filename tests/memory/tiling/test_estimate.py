@@ -11,6 +11,7 @@ from graphopt.memory.tiling.axes import axes_from
 from graphopt.memory.tiling.estimate import Stretch
 from graphopt.memory.tiling.region import Cut, Join, Run, region_of, steps_of
 from graphopt.memory.tiling.write import split_around, write_tiles
+from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
 from memplan.bounds import live_peak
@@ -92,3 +93,21 @@ def test_estimates_are_what_the_written_model_takes(name: str, count: int, shari
 
 def size(facts: Facts, value: object) -> int:
     return int(np.prod(facts.static_shape(value) or ()))  # type: ignore[arg-type]
+
+
+def test_what_tiles_before_a_stretch_are_joined_to_is_there_whole_in_a_program() -> None:
+    """Of a result of 1,024 bytes a first piece of 256 has been made; the others are made behind the stretch."""
+    text = """g (float[8,8] x, float[32,8] z) => (float[32,8] y) {
+        a = Exp(x) s = Sin(z) t = Cos(s) b = Exp(t) w = Concat<axis = 0>(a, b) y = Softmax(w)
+    }"""
+    model = load(support.model(text.replace("float[32,8] z", "float[24,8] z")))
+    node = next(one for one in model.graph if one.op_type == "Concat")
+    least = {}
+    for is_tiled in (False, True):
+        if is_tiled:
+            node.metadata_props[nodes.TILED] = "w"
+        memory = model_memory(model, sharing="strided")
+        for joined in (False, True):
+            least[is_tiled, joined] = Stretch(memory, Facts(model), 1, 2, views=True, joined=joined).least
+    assert least[True, True] == least[False, True] + 1024 - 256
+    assert least[True, False] == least[False, False]
