@@ -22,6 +22,7 @@ from graphopt.memory.tiling.layers import in_chunks
 from graphopt.memory.tiling.pools import with_pools_in_steps
 from graphopt.memory.tiling.products import with_products_apart
 from graphopt.memory.tiling.search import LARGEST_TILED, Judge, Seen, tile_within
+from graphopt.memory.tiling.slices import with_slices_before
 from graphopt.memory.tiling.statistics import with_statistics_apart
 from graphopt.model.nodes import implicit_inputs
 from graphopt.program.clock import Clock
@@ -89,6 +90,8 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
             return bool(found)
         return min(map(time, found)) <= dear * before
 
+    nearest: list[tuple[int, ir.Model]] = []  # a model in tiles and its live peak, of those that keep no budget
+
     def tile(one: ir.Model, left: Work, *, further: bool = False) -> None:
         for share in SHARES:
             aim, given = int(budget * share), left.at_most(WAY_WORK)
@@ -98,9 +101,12 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
                 further=further,
             )  # fmt: skip
             now = in_place(lower(tiled))
-            if not regions and live_peak(memory_problem(now)) > budget:
+            peak = live_peak(memory_problem(now))
+            if peak > budget and (not nearest or peak < nearest[-1][0]):
+                nearest.append((peak, tiled))
+            if not regions and peak > budget:
                 break
-            if keep(now, TILED_WORK) or live_peak(memory_problem(now)) > budget:
+            if keep(now, TILED_WORK) or peak > budget:
                 break
 
     if not is_near(DEAR):
@@ -111,9 +117,10 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
             tile(apart, work)
         if not found and not is_step:
             work = Work(FURTHER_WORK)
-            tile(cut, work, further=True)
-            if not found and (apart := _apart(cut, budget, judge, further=True)) is not cut:
-                tile(apart, work, further=True)
+            if nearest:
+                tile(with_slices_before(nearest[-1][1]), work, further=True)
+            if not found:
+                tile(_apart(cut, budget, judge, further=True), work, further=True)
     if not found:
         raise BudgetNotKept(budget, min(least))
     return min(found, key=time)

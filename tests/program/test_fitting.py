@@ -165,6 +165,7 @@ def _plans(monkeypatch: pytest.MonkeyPatch, least: Mapping[str, float | None]) -
     monkeypatch.setattr(fitting, "_in_order", lambda model, _: model)
     monkeypatch.setattr(fitting, "_apart", lambda model, *_, **__: model.clone())
     monkeypatch.setattr(fitting, "memory_problem", lambda _: MemoryProblem((Buffer("all", 700, 0, 1),)))
+    monkeypatch.setattr(fitting, "with_slices_before", lambda model: model)
     monkeypatch.setattr(fitting, "tile_within", tile)
     return tried, further
 

@@ -7,24 +7,31 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from graphopt.memory.tiling.region import Region, members_of, region_of
+from graphopt.model import nodes
 from graphopt.model.facts import Facts
 
 
-def regions_alike(facts: Facts, order: Sequence[ir.Node], region: Region) -> list[Region]:
-    """The other regions of the same nodes, at the same distances in the order; none has a node of another."""
+def regions_alike(facts: Facts, order: Sequence[ir.Node], region: Region, *, kin: bool = False) -> list[Region]:
+    """The other regions of the same nodes, at the same distances in the order; none has a node of another.
+
+    With `kin` only the dims along which there are tiles need be the same: layers that join and read more and more.
+    """
     place = {node: at for at, node in enumerate(order)}
     places = [place[node] for node in region.members]
-    signs = [_sign(facts, node) for node in region.members]
+    axes_of = [region.axes[nodes.used_outputs(node)[0]] if kin else None for node in region.members]
+    signs = [_sign(facts, node, axis) for node, axis in zip(region.members, axes_of, strict=True)]
     taken = set(region.members)
     found: list[Region] = []
     for shift in range(-min(places), len(order) - max(places)):
         members = [order[at + shift] for at in places]
         if not taken.isdisjoint(members) or any(
-            node.op_type != sign[0] or _sign(facts, node) != sign for node, sign in zip(members, signs, strict=True)
+            node.op_type != sign[0] or _sign(facts, node, axis) != sign
+            for node, sign, axis in zip(members, signs, axes_of, strict=True)
         ):
             continue
         there = dict(zip(region.members, members, strict=True))
-        if not all(_reads_alike(node, other, there) for node, other in there.items()):
+        reads_alike = _reads_kin if kin else _reads_alike
+        if not all(reads_alike(node, other, there) for node, other in there.items()):
             continue
         axes = {
             mine: region.axes[theirs]
@@ -42,8 +49,11 @@ def regions_alike(facts: Facts, order: Sequence[ir.Node], region: Region) -> lis
     return found
 
 
-def _sign(facts: Facts, node: ir.Node) -> tuple[object, ...]:
-    """What equal nodes have in common: the operator, and the dims of what it reads and makes."""
+def _sign(facts: Facts, node: ir.Node, axis: int | None) -> tuple[object, ...]:
+    """What equal nodes have in common: the operator, and the dims of what it reads and makes, or one of its result."""
+    if axis is not None:
+        made = [facts.static_shape(value) or () for value in nodes.used_outputs(node)]
+        return node.op_type, node.domain, *((len(shape), *shape[axis : axis + 1]) for shape in made)
     shapes = (None if value is None else facts.static_shape(value) for value in (*node.inputs, *node.outputs))
     return node.op_type, node.domain, len(node.inputs), len(node.outputs), *shapes
 
@@ -59,3 +69,12 @@ def _reads_alike(node: ir.Node, other: ir.Node, there: Mapping[ir.Node, ir.Node]
         elif its in inside:
             return False
     return True
+
+
+def _reads_kin(node: ir.Node, other: ir.Node, there: Mapping[ir.Node, ir.Node]) -> bool:
+    """As `_reads_alike`, whatever else either reads: one of them may join more."""
+    inside = set(there.values())
+    mine = [(value.producer(), value.index()) for value in node.inputs if value is not None]
+    theirs = [(value.producer(), value.index()) for value in other.inputs if value is not None]
+    expected = [(there[maker], index) for maker, index in mine if maker is not None and maker in there]
+    return expected == [(maker, index) for maker, index in theirs if maker in inside]

@@ -94,7 +94,7 @@ def _makers(
     They begin at what the caller gave; or it is one of little work, and what it reads is there anyway.
     """
     operators, found, waiting = memory.graph.operators, set[int](), [step]
-    if _is_light(memory.nodes[operators[step].name]) and all(
+    if is_light(memory.nodes[operators[step].name]) and all(
         value is None or value.producer() not in place or _last_use(value, place) >= reader
         for value in memory.nodes[operators[step].name].inputs
     ):
@@ -112,7 +112,7 @@ def _makers(
     return sorted(found)
 
 
-def _is_light(node: ir.Node) -> bool:
+def is_light(node: ir.Node) -> bool:
     """Whether the node reads and writes rather than computes, as a normalization does."""
     operator = operator_of(node)
     return operator is not None and operator.axes is not None and not nodes.has_subgraphs(node)

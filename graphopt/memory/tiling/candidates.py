@@ -202,14 +202,7 @@ def _axes(facts: Facts, memory: ModelMemory, worst: int) -> Iterator[Mapping[ir.
 def _stretches(memory: ModelMemory, axes: Mapping[ir.Value, int], worst: int) -> list[tuple[int, int]]:
     """First and last operator: where least lives before, and behind."""
     operators = memory.graph.operators
-    sizes = {value.name: value.size for value in memory.graph.values if value.kind == "temporary"}
-    last_use = {name: step for step, one in enumerate(operators) for name in one.inputs}
-    across = [0] * (len(operators) + 1)  # bytes between a step and the one before
-    for step, one in enumerate(operators):
-        for name in one.outputs:
-            for after in range(step + 1, last_use.get(name, step) + 1):
-                across[after] += sizes.get(name, 0)
-
+    across = _across(memory)
     tiled = [_tiled_result(memory.nodes[one.name], axes) for one in operators]
 
     def begins_alone(step: int) -> bool:
@@ -227,6 +220,27 @@ def _stretches(memory: ModelMemory, axes: Mapping[ir.Value, int], worst: int) ->
     firsts = _front(begins, [across[step] for step in begins])
     lasts = _front(ends, [across[step + 1] for step in ends])
     return [(first, last) for first in firsts for last in lasts]
+
+
+def _across(memory: ModelMemory) -> list[int]:
+    """Bytes that live between each step and the one before; where views by other strides are known, bytes once."""
+    operators = memory.graph.operators
+    sizes = {value.name: value.size for value in memory.graph.values if value.kind == "temporary"}
+    last_use = {name: step for step, one in enumerate(operators) for name in one.inputs}
+    lives = {
+        name: range(step + 1, last_use.get(name, step) + 1)
+        for step, one in enumerate(operators)
+        for name in one.outputs
+    }
+    around: dict[str, list[range]] = {}  # of a value, when those live in which it lies
+    for share in memory.graph.shares if memory.strides else ():
+        if not share.overwrites and share.of in lives:
+            around.setdefault(share.value, []).append(lives[share.of])
+    across = [0] * (len(operators) + 1)
+    for name, steps in lives.items():
+        for step in steps:
+            across[step] += 0 if any(step in one for one in around.get(name, ())) else sizes.get(name, 0)
+    return across
 
 
 def _tiled_result(node: ir.Node, axes: Mapping[ir.Value, int]) -> ir.Value | None:

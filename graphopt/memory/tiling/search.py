@@ -166,7 +166,7 @@ class _Search:
         order = [now.memory.nodes[one.name] for one in now.memory.graph.operators]
         live = dict(zip(order, now.seen.live, strict=True))
         regions = [found.region]
-        for one in regions_alike(Facts(now.model), order, found.region):
+        for one in regions_alike(Facts(now.model), order, found.region, kin=self._kind.further):
             if max(live[node] for node in one.members) > self._budget:
                 regions.append(one)
         model = _applied(now.model, regions, found)
