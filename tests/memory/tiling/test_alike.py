@@ -66,6 +66,30 @@ def test_no_node_needs_some_of_a_region_and_is_needed_by_it() -> None:
     assert _alike(text.format(first, within), (0, 2, 3)) == []
 
 
+DENSE = """g (float[1,2,8,8] x) => (float[] y) {
+    n0 = Exp(x) a = Conv(n0, w2)
+    c1 = Concat<axis = 1>(x, a) n1 = Exp(c1) b = Conv(n1, w4)
+    c2 = Concat<axis = 1>(x, a, b) n2 = Exp(c2) y = Conv(n2, w6)
+}"""
+
+
+def test_layers_that_join_more_and_more_are_kin() -> None:
+    weights = {f"w{count}": np.ones((2, count, 1, 1), np.float32) for count in (2, 4, 6)}
+    model = load(support.model(DENSE, **weights))
+    order, facts = list(model.graph), Facts(model)
+    found = {}
+    for first in (2, 3):  # with the Concat, and without
+        nodes = order[first:5]
+        for axis in (1, 2):
+            region = region_of(facts, nodes, {node.outputs[0]: axis for node in nodes})
+            if region is not None:
+                for kin in (False, True):
+                    others = regions_alike(facts, order, region, kin=kin)
+                    found[first, axis, kin] = [one.members[-1].outputs[0].name for one in others]
+    assert found[2, 2, True] == ["y"] and found[3, 2, True] == ["a", "y"]
+    assert found[2, 2, False] == found[3, 2, False] == []
+
+
 def test_nodes_are_in_one_region_only() -> None:
     chain = "g (float[64,8] x) => (float[64,8] d) { a = Tanh(x) b = Tanh(a) c = Tanh(b) d = Tanh(c) }"
     assert _alike(chain, (0, 1)) == [["c", "d"]]

@@ -9,7 +9,7 @@ import pytest
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.memory.tiling import search
 from graphopt.memory.tiling.axes import axes_from
-from graphopt.memory.tiling.candidates import LEAST_COLUMNS, _front, _keeps_bits, _stretches
+from graphopt.memory.tiling.candidates import LEAST_COLUMNS, _across, _front, _keeps_bits, _stretches
 from graphopt.memory.tiling.region import Run, region_of, steps_of
 from graphopt.memory.tiling.search import _worse, by_nodes, tile_within
 from graphopt.model.facts import Facts
@@ -191,6 +191,18 @@ def test_what_is_estimated_and_written_is_counted(
 def test_a_search_without_work_changes_nothing() -> None:
     model = load(support.model(CHAIN, **CHAIN_WEIGHTS))
     assert [tile_within(model, 80 << 10, work=work)[1] for work in (0, 1)] == [0, 1]
+
+
+def test_what_is_joined_counts_once_where_views_are_known() -> None:
+    """Between the Concat and what reads it both pieces and the whole live; the pieces lie in the whole."""
+    text = """g (float[1,2,4] x) => (float[1,4,4] y) {
+        a = Exp(x) b = Sin(x) c = Concat<axis = 1>(a, b) n = Sigmoid(c) d = Concat<axis = 1>(a, b) y = Add(n, d)
+    }"""
+    model = load(support.model(text))
+    one = 2 * 4 * 4
+    for strides, expected in ((False, 4 * one), (True, 2 * one)):
+        memory = model_memory(model, sharing="strided", strides=strides)
+        assert _across(memory)[3] == expected
 
 
 def test_tiles_along_another_axis_are_tried_where_the_first_ones_do_not_help() -> None:
