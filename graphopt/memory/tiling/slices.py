@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graphopt.memory.tiling.apart import is_light
 from graphopt.memory.tiling.locality import part
 from graphopt.memory.tiling.names import names_of, new_name
-from graphopt.model import constants, nodes
+from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.movement import slice_bounds
 from graphopt.model.operators.parameters import Unclear
@@ -32,15 +32,19 @@ def with_slices_before(model: ir.Model) -> ir.Model:
 
 
 def _cut_before(model: ir.Model, node: ir.Node, names: set[str]) -> bool:
-    facts, graph = Facts(model), model.graph
+    """Where tiles alone read the node's result, let it run for each piece; tells whether it does."""
     made = nodes.used_outputs(node)
-    if len(made) != 1 or made[0].is_graph_output() or not is_light(node):
+    slices = [use.node for value in made for use in value.uses()]
+    if len(made) != 1 or made[0].is_graph_output() or len(slices) < 2 or not is_light(node):
         return False
-    shape, slices = facts.static_shape(made[0]), [use.node for use in made[0].uses()]
+    if any(one.op_type != "Slice" or nodes.TILED not in one.metadata_props for one in slices):
+        return False
+    facts, graph = Facts(model), model.graph
+    shape = facts.static_shape(made[0])
     ranges = [_range(facts, one) for one in slices]
     parts = [None if reach is None else part(facts, node, reach) for reach in ranges]
     position = _only_operand(facts, node)
-    if shape is None or position is None or len(slices) < 2:
+    if shape is None or position is None:
         return False
     cuts: list[tuple[ir.Node, Range]] = []
     for one, reach, how in zip(slices, ranges, parts, strict=True):
@@ -81,9 +85,7 @@ def _cut_before(model: ir.Model, node: ir.Node, names: set[str]) -> bool:
 
 
 def _range(facts: Facts, node: ir.Node) -> Range | None:
-    """The positions that a tile's Slice cuts out, where it is a view; None for other nodes."""
-    if node.op_type != "Slice" or node.domain or nodes.TILED not in node.metadata_props:
-        return None
+    """The positions that a tile's Slice cuts out, where it is a view; None where it is copied, or along several axes."""
     shape = facts.static_shape(node.outputs[0])
     try:
         bounds = slice_bounds(facts, node)
@@ -97,11 +99,11 @@ def _range(facts: Facts, node: ir.Node) -> Range | None:
 
 def _only_operand(facts: Facts, node: ir.Node) -> int | None:
     """Where the node has the one operand that is not constant; None where there are several, or it makes more of it."""
-    found = [at for at, value in enumerate(node.inputs) if value is not None and not facts.is_constant(value)]
-    if len(found) != 1 or constants.of_initializer(node.inputs[found[0]]) is not None:
+    found = [(at, one) for at, one in enumerate(node.inputs) if one is not None and not facts.is_constant(one)]
+    if len(found) != 1:
         return None
-    shapes = facts.static_shape(node.inputs[found[0]]), facts.static_shape(nodes.used_outputs(node)[0])
-    return found[0] if shapes[0] == shapes[1] else None
+    ((position, value),) = found
+    return position if facts.static_shape(value) == facts.static_shape(nodes.used_outputs(node)[0]) else None
 
 
 def _is_plain(how: Part, wanted: Range, position: int) -> bool:
