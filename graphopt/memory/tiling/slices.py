@@ -85,7 +85,7 @@ def _cut_before(model: ir.Model, node: ir.Node, names: set[str]) -> bool:
 
 
 def _range(facts: Facts, node: ir.Node) -> Range | None:
-    """The positions that a tile's Slice cuts out, where it is a view; None where it is copied, or along several axes."""
+    """The positions that a tile's Slice cuts out, as a view along one axis; None for others."""
     shape = facts.static_shape(node.outputs[0])
     try:
         bounds = slice_bounds(facts, node)
