@@ -64,7 +64,6 @@ def _per_channel(match: Match) -> tuple[ir.Value, int, Array | None, Array | Non
 def _axis_before(match: Match, node: ir.Node, source: ir.Value, axis: int) -> int:
     """The axis of what is moved that holds what `axis` of the result does; refuses where no single one does."""
     before, after = match.shape(source), match.shape(node.outputs[0])
-    match.require(axis < len(after), "the result has no such axis")
     if node.op_type == "Transpose":
         return permutation(node, len(after))[axis]
     for place, size in enumerate(before):
