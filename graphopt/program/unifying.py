@@ -19,15 +19,13 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from graphopt.errors import NotLowered
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.region import Constant, Lowered, Region
 from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
+from kernels.routine.grammar import Area
 from kernels.size import Dim, Product, Size, at, bound, size_of
 from kernels.target import Target
 from kernels.templates.attention.problem import Attention
@@ -298,7 +296,8 @@ class _Unifier:
             if array.dtype == whole.dtype and mine == other:
                 continue
             shared = tuple(slice(min(sizes)) for sizes in zip(array.shape, whole.shape, strict=False))
-            if array.dtype != whole.dtype or array.ndim != whole.ndim or not _equal(array[shared], whole[shared]):
+            alike = array.dtype == whole.dtype and array.ndim == whole.ndim
+            if not alike or array[shared].tobytes() != whole[shared].tobytes():
                 raise _Differs(f"the constant '{name}'")
             self._corners.add(buffers[0])
 
@@ -315,19 +314,17 @@ class _Unifier:
         return self._moved[key]
 
 
-def _equal(one: npt.NDArray[np.generic], other: npt.NDArray[np.generic]) -> bool:
-    return one.tobytes() == other.tobytes()
-
-
 def _within(value: Any, whole: Any, corners: Mapping[str, tuple[int, ...]]) -> Any:
     """A problem, or a part of one, that reads the constants in `corners` with the strides of the whole constant.
 
-    Raises _Differs where axes of such a constant run as one.
+    Raises _Differs where axes of such a constant run as one, and where loops count its elements.
     """
     if not corners or type(value) is not type(whole):
         return value
     if isinstance(value, Attention) and "mask" in corners and value.mask is not None:
         return replace(value, mask=whole.mask)
+    if isinstance(value, Area) and value.name in corners:
+        raise _Differs(f"the constant '{value.name}'")
     if isinstance(value, expression.Buffer) and value.name in corners:
         running = [dim for dim, stride in zip(whole.shape, whole.strides, strict=True) if stride and dim != 1]
         if running != [dim for dim in corners[value.name] if dim != 1] or len(value.shape) != len(whole.shape):

@@ -19,6 +19,7 @@ from kernels.llvm.conversion import cast, held_type, stored, widened
 from kernels.llvm.function import Function, Value
 from kernels.llvm.operations import binary, compare, unary
 from kernels.math.gelu import gelu
+from kernels.size import as_size
 from kernels.tensor.expression import (
     Binary,
     Cast,
@@ -249,6 +250,9 @@ class _ExpressionWriter:
             return gelu(f, self._values[operands[0]])
         match node:
             case Number(value, kind):
+                size = as_size(value)
+                if size is not None:
+                    return f.splat(cast(f, f.integer(size), DType.I64, kind), self._lanes)
                 return f.number(held_type(kind, self._lanes), _wrapped(value, kind))
             case Load():
                 return widened(f, self._load(node, self._guards[number]), node.dtype)

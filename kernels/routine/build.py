@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from operator import index
 
-from kernels.kernel import ENTRY, Kernel, Operand
+from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm import types
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
+from kernels.routine.blocks import grain_of
 from kernels.routine.grammar import (
     Area,
     Assign,
@@ -23,6 +23,7 @@ from kernels.routine.grammar import (
     While,
     statements,
 )
+from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.template import only
 from kernels.tensor.expression import Expression, Foreign, Index, Load
@@ -31,26 +32,22 @@ _ALIGNMENT = 64  # bytes, of each area of scratch
 
 
 def build(routine: Routine, target: Target, name: str = "routine") -> Kernel:
-    """The kernel: an entry that looks up addresses, and the loops as a function that knows them to be apart.
-
-    Raises Undecided for a size that only a run knows: what is written as loops has its numbers in the code.
-    """
+    """The kernel: an entry that looks up addresses, and the loops as a function that knows them to be apart."""
     module = Module(target)
-    operands = [Operand(one.name, "input", one.dtype, index(one.elements)) for one in routine.inputs]
-    operands += [Operand(one.name, "output", one.dtype, index(one.elements)) for one in routine.outputs]
-    count = routine.shared.count
-    blocks = max(1, -(-count // routine.grain))
+    operands = [Operand(one.name, "input", one.dtype, one.elements) for one in routine.inputs]
+    operands += [Operand(one.name, "output", one.dtype, one.elements) for one in routine.outputs]
+    count, grain = routine.shared.count, grain_of(routine)
+    blocks = -(-count // grain) if is_free(count) else max(1, -(-count // grain))
     places, scratch = _scratch(routine.scratch)
-    _write_loops(module, routine, f"{name}_loops", min(count, routine.grain) if blocks > 1 else count)
-    entry = Function(module, name, ENTRY, exported=True)
-    table, memory = entry.parameter("arguments"), entry.parameter("scratch")
-    pointers = [entry.load("ptr", entry.at(table, at, "ptr")) for at in range(len(operands))]
-    pointers += [entry.at(memory, places[one], "i8") for one in routine.scratch]
-    entry.call(f"{name}_loops", entry.parameter("block"), *pointers)
-    entry.finish()
+    _write_loops(module, routine, f"{name}_loops", count if not is_free(count) and count <= grain else grain)
+
+    def entry(f: Function, pointers: dict[str, Value], block: Value, memory: Value) -> None:
+        areas = [f.at(memory, places[one], "i8") for one in routine.scratch]
+        f.call(f"{name}_loops", block, *pointers.values(), *areas)
+
+    kernel = write_kernel(module, name, operands, blocks, entry, scratch_bytes=scratch, candidate=routine.title)
     module.leave_to_optimizer(name)
-    traffic = sum(operand.bytes for operand in operands)
-    return Kernel(name, module, tuple(operands), blocks, scratch, 0, traffic, candidate=routine.title)
+    return kernel
 
 
 ROUTINE = only("routine", Routine, build)
@@ -61,7 +58,7 @@ def _scratch(areas: tuple[Area, ...]) -> tuple[dict[Area, int], int]:
     places, total = {}, 0
     for one in areas:
         places[one] = total
-        total += -(-one.elements * one.dtype.bytes // _ALIGNMENT) * _ALIGNMENT
+        total += -(-bound(one.elements) * one.dtype.bytes // _ALIGNMENT) * _ALIGNMENT
     return places, total
 
 

@@ -142,8 +142,9 @@ class Shared:
 class Routine:
     """A kernel as plain loops. Raises InvalidRoutine where the text above is not kept.
 
-    `grain` is how many iterations a block has at least; `scratch` belongs to one worker, undefined where an iteration
-    begins. `title` says in a word what it computes.
+    `grain` is how many iterations a block has at least, None: by their work; `scratch` belongs to one worker, undefined
+    where an iteration begins. `title` says in a word what it computes. Counts, elements and numbers may be sizes that
+    only a run knows (`kernels/size.py`).
     """
 
     title: str
@@ -151,7 +152,7 @@ class Routine:
     outputs: tuple[Area, ...]
     scratch: tuple[Area, ...]
     shared: Shared
-    grain: int = 1
+    grain: int | None = None
 
     def __post_init__(self) -> None:
         named = (*self.inputs, *self.outputs, *self.scratch)

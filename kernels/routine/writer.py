@@ -30,7 +30,6 @@ from kernels.routine.grammar import (
     Shared,
     When,
     While,
-    values_of,
 )
 from kernels.tensor.expression import (
     Binary,
@@ -43,11 +42,7 @@ from kernels.tensor.expression import (
     dense_strides,
     expression,
 )
-from kernels.tensor.work import work
 
-UNKNOWN_TRIPS = 16  # of a loop whose bounds are computed, for the size of blocks
-BLOCK_WORK = 1 << 16  # units of work that a block has at least
-MOST_BLOCKS = 64
 GridIndex = ExpressionLike | Sequence[ExpressionLike]
 
 
@@ -216,12 +211,8 @@ class Writer:
         if self._shared is None:
             raise InvalidRoutine(f"{self._title}: no shared loop.")
         variable, count, body = self._shared
-        each = max(1, _work(tuple(body)))
-        grain = max(1, BLOCK_WORK // each, -(-count // MOST_BLOCKS))
-        return Routine(
-            self._title, tuple(self._inputs), tuple(self._outputs), tuple(self._scratch),
-            Shared(variable, count, tuple(body)), grain,
-        )  # fmt: skip
+        shared = Shared(variable, count, tuple(body))
+        return Routine(self._title, tuple(self._inputs), tuple(self._outputs), tuple(self._scratch), shared)
 
 
 def integer(value: ExpressionLike) -> Expression:
@@ -313,19 +304,3 @@ def as_type(value: Expression, kind: DType) -> Expression:
 def number(value: float | int | bool, kind: DType) -> Number:
     """A constant of a type."""
     return Number(value, kind)
-
-
-def _work(body: tuple[RoutineStep, ...]) -> int:
-    total = 0
-    for one in body:
-        own = sum(work(value) for value in values_of(one)) + 1
-        match one:
-            case For(_, Number(start, _), Number(stop, _), inside):
-                total += own + max(0, int(stop) - int(start)) * _work(inside)
-            case For(_, _, _, inside) | While(_, inside):
-                total += own + UNKNOWN_TRIPS * _work(inside)
-            case When(_, inside, otherwise):
-                total += own + max(_work(inside), _work(otherwise))
-            case _:
-                total += own
-    return total

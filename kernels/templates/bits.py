@@ -150,6 +150,12 @@ class BitsBuilder(GemmBuilder):
         super().__init__(product.gemm, candidate, target, name)
         self.product, self.b_type, self.widens = product, DType.U8, True
 
+    def _again(self, candidate: GemmCandidate) -> GemmBuilder:
+        return type(self)(self.product, candidate, self.target, self.name)
+
+    def _for_few(self, tiles: int, rows: int) -> GemmCandidate:
+        return self.candidate  # a part is of whole blocks, and widened where the first cache holds it
+
     def _packing(self) -> ColumnPacking:
         return ColumnPacking(self.product, self.lanes, self.column_groups, "codes")
 

@@ -200,12 +200,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         """
         found = []
         for tiles in (one for one in TILES if one <= bound(rows.pieces)):
-            candidate = self.candidate
-            if tiles == 1:
-                candidate = replace(candidate, depth_block=None)
-            elif tiles < TILES[-1]:
-                candidate = self._of_few(tiles * rows.most)
-            one = type(self)(self.problem, candidate, self.target, self.name)
+            one = self._again(self._for_few(tiles, tiles * rows.most) if tiles < TILES[-1] else self.candidate)
             one.module, one.least_tiles = self.module, tiles
             if tiles == 1:
                 one.row_groups, one.row_blocks = rows, 1
@@ -214,8 +209,17 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             found.append(one)
         return found
 
-    def _of_few(self, rows: int) -> GemmCandidate:
-        """The candidate with that part of the depth which suits so few rows best: they stay in the second cache."""
+    def _again(self, candidate: GemmCandidate) -> GemmBuilder:
+        """A builder of the same product with another candidate."""
+        return type(self)(self.problem, candidate, self.target, self.name)
+
+    def _for_few(self, tiles: int, rows: int) -> GemmCandidate:
+        """The candidate with that part of the depth which suits so few rows best: they stay in the second cache.
+
+        One tile of them takes the whole depth at once.
+        """
+        if tiles == 1:
+            return replace(self.candidate, depth_block=None)
         few = replace(self.problem, rows=rows)
         near = near_part(few, self.target, self.candidate.vectors, rows)
         ways = [replace(self.candidate, depth_block=part) for part in (self.candidate.depth_block, None, near)]

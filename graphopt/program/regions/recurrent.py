@@ -157,7 +157,8 @@ def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Weights, Weights,
     if bias is None:
         raise NotLowered(f"{label} has a bias that is computed.")
     for name in ("clip", "input_forget", "layout"):
-        if int_attribute(node, name, 0):
+        set_to = attribute_of(node, name)
+        if set_to is not None and set_to.value:
             raise NotLowered(f"{label} has the attribute {name}, which has no kernel yet.")
     shaped = np.array(bias, np.float32).reshape(directions, 2, GATES[cell], hidden)
     return w, r, shaped

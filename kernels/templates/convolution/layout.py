@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
+from kernels.size import bound
 from kernels.tensor.expression import Buffer
 
 Order = Literal["NCHW", "NHWC", "NCHWc"]
@@ -45,7 +46,7 @@ class Layout:
         natural = {"NCHW": 1, "NHWC": self.channels}.get(self.order, self.block)
         if self.block not in (0, natural) or natural < 1:
             raise InvalidLayout(f"{self.order} of {self.channels} channels cannot have blocks of {self.block} channels")
-        if min(self.batch, self.channels, *self.size) < 1 or min(*self.before, *self.after) < 0:
+        if min(map(bound, (self.batch, self.channels, *self.size))) < 1 or min(*self.before, *self.after) < 0:
             raise InvalidLayout(f"an image needs positive dims and no negative halo: {self}")
         if self.within == self.size and self.stored == self.size:
             object.__setattr__(self, "within", None)

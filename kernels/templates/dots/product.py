@@ -45,6 +45,9 @@ class _DotProductBuilder(GemmBuilder):
         first = Operand("a", "input", DType.F32, size)
         return replace(made, operands=tuple(first if one.name == "a" else one for one in made.operands))
 
+    def _again(self, candidate: GemmCandidate) -> GemmBuilder:
+        return type(self)(self._given, candidate, self.target, self.name)
+
     def _packing(self) -> Packing | None:
         packing = super()._packing()
         return None if packing is None else Rounded(packing)

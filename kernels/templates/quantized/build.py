@@ -16,7 +16,19 @@ from kernels.templates import cost
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
-from kernels.templates.grid import Group, balanced, each_piece, even, pieces, start_of, stretch_of, unravel
+from kernels.templates.grid import (
+    Group,
+    Groups,
+    balanced,
+    cut,
+    each_piece,
+    even,
+    pieces,
+    start_of,
+    stretch_of,
+    tallest,
+    unravel,
+)
 from kernels.templates.quantized.arithmetic import (
     PER_WORD,
     ByteArithmetic,
@@ -166,12 +178,12 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         self.geometry = problem.geometry
         self.packing = TilePacking(problem, candidate.arithmetic, self.lanes, candidate.vectors)
         height, width = self.geometry.output.size[1:]
-        self.columns = () if candidate.flat else balanced(width, candidate.columns)
-        self.rows = balanced(height * width, candidate.columns) if candidate.flat else balanced(height, candidate.rows)
+        self.columns: Groups = () if candidate.flat else cut(width, candidate.columns)
+        self.rows: Groups = cut(height * width, candidate.columns) if candidate.flat else cut(height, candidate.rows)
         self.row_blocks = -(-pieces(self.rows) // candidate.row_stretch)
         self.channel_blocks = -(-pieces(self.packing.groups) // candidate.channel_stretch)
         self.staged = not self._lies_ready()
-        self.window = window(self.geometry, max(group.size for group in self.rows) * candidate.row_stretch)
+        self.window = window(self.geometry, tallest(self.rows) * candidate.row_stretch)
         layout = self.window if self.staged else self.geometry.input
         size = element_bytes(candidate.arithmetic) if self.staged else 1
         self.source = Source(layout.plane_stride * size, layout.row_stride * size, layout.column_stride * size)
@@ -195,7 +207,7 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         if not self.staged:
             return 0
         if self.candidate.flat:
-            pixels = max(group.size for group in self.rows) * self.candidate.row_stretch
+            pixels = tallest(self.rows) * self.candidate.row_stretch
             return copy_bytes(pixels * self.geometry.depth, self.candidate.arithmetic)
         return copy_bytes(self.window.elements, self.candidate.arithmetic)
 
@@ -257,7 +269,7 @@ class _BytewiseBuilder(Builder[QuantizedConvolution, Bytewise]):
         geometry, arithmetic, layout = self.geometry, self.candidate.arithmetic, self.geometry.input
         if self.candidate.flat:
             name = write_pixels(self.module, self.problem, arithmetic, f"{self.name}_stage")
-            pixels = sum(group.size * group.count for group in self.rows)
+            pixels = geometry.output.size[1] * geometry.output.size[2]
             end = f.integer(pixels) if isinstance(last, int) else start_of(f, self.rows, last)
             origin = f.add(f.mul(plane, layout.plane_stride), f.mul(first, layout.column_stride))
             f.call(name, f.at(x, origin, "i8"), scratch, f.sub(end, first))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
+from kernels.size import bound
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
@@ -64,7 +65,7 @@ class QuantizedProduct:
         )
         return QuantizedConvolution(
             geometry, self.a_dtype, self.b_dtype, self.a_zero, self.b_zero, self.constant_b,
-            weights_per_image=self.batch > 1, zero_per_channel=self.zero_per_column,
+            weights_per_image=bound(self.batch) > 1, zero_per_channel=self.zero_per_column,
         )  # fmt: skip
 
     @property

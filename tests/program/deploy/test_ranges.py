@@ -196,11 +196,3 @@ def test_the_c_interface_sets_sizes_and_refuses_others() -> None:
     said = library.refusal(program, wrong, [tensor("y", np.zeros((2, 3), np.float32))])
     assert "has dim 0 of 3; its shape is [batch, 8], for the sizes that model_set_dim sets" in said
     library.destroy(program)
-
-
-def test_an_operator_that_is_loops_of_one_size_is_refused_for_a_range() -> None:
-    text = "g (int64[batch] x) => (float[batch,4] y) { y = OneHot (x, depth, values) }"
-    kept = {"depth": np.array([4]), "values": np.array([0, 1], np.float32)}
-    words = r"OneHot .* cannot be of any size .*give the sizes that you need one by one"
-    with pytest.raises(graphopt.GraphoptError, match=words):
-        graphopt.compile(support.model(text, 18, **kept), dims={"batch": "1..4"}, threads=1)

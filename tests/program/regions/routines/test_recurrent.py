@@ -82,3 +82,13 @@ def test_a_layout_with_batches_first(op: str) -> None:
         drawn(BATCH, STEPS, INPUTS), drawn(1, gates * HIDDEN, INPUTS, seed=1), drawn(1, gates * HIDDEN, HIDDEN, seed=2)
     ]  # fmt: skip
     same(op, inputs, outputs=2, opset=14, hidden_size=HIDDEN, layout=1, engine="reference", tolerance=1e-5)
+
+
+@pytest.mark.parametrize("op", sorted(GATES))
+def test_a_clip_beside_constant_weights(op: str) -> None:
+    """The template has none, and leaves the layer to the loops."""
+    inputs = [
+        drawn(STEPS, BATCH, INPUTS), drawn(1, GATES[op] * HIDDEN, INPUTS, seed=1),
+        drawn(1, GATES[op] * HIDDEN, HIDDEN, seed=2),
+    ]  # fmt: skip
+    same(op, inputs, outputs=2, opset=14, hidden_size=HIDDEN, clip=0.1, known=(1, 2), tolerance=2e-5)

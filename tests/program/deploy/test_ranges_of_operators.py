@@ -1,0 +1,80 @@
+"""Ranges of sizes of operators that are loops of their own, of products of bytes and by codes of few bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import graphopt
+from tests import support
+
+_random = np.random.default_rng(0)
+BYTES = _random.integers(-128, 128, (16, 24), np.int8)
+IN_BITS = "y = com.microsoft.MatMulNBits<K = 32, N = 24, bits = 4, block_size = 16>(x, b, s)"
+
+LOOPS = {
+    "dynamic quantization": (
+        "g (float[batch,16] x) => (float[batch,24] y) { "
+        "q, s, z = DynamicQuantizeLinear(x) p = MatMulInteger(q, w, z) f = Cast<to = 1>(p) y = Mul(f, s) }",
+        {"w": BYTES},
+    ),
+    "bytes that lie apart": (
+        "g (uint8[batch,16] x, float[batch,24] m) => (float[batch,24] y) { "
+        "p = MatMulInteger(x, w) f = Cast<to = 1>(p) y = Add(f, m) }",
+        {"w": BYTES},
+    ),
+    "bytes of both operands": (
+        "g (uint8[batch,6,16] a, uint8[batch,16,5] b) => (int32[batch,6,5] y) { y = MatMulInteger(a, b) }",
+        {},
+    ),
+    "one of many": (
+        "g (int64[batch] x) => (float[batch,4] y) { y = OneHot(x, depth, values) }",
+        {"depth": np.array([4]), "values": np.array([0, 1], np.float32)},
+    ),
+    "the largest": (
+        "g (float[batch,9] x) => (float[batch,3] v, int64[batch,3] i) { v, i = TopK(x, k) }",
+        {"k": np.array([3])},
+    ),
+    "short floats": (
+        "g (float16[batch,3,8] x) => (float16[batch,3,8] y) { y = LayerNormalization(x, scale) }",
+        {"scale": np.ones(8, np.float16)},
+    ),
+    "frames": (
+        "g (float[batch,64,1] x) => (float[batch,7,9,2] y) { y = STFT(x, step, , length) }",
+        {"step": np.array(8), "length": np.array(16)},
+    ),
+    "places along a free dim": (
+        "g (float[batch,4] x, int64[batch,4] i) => (float[batch,4] y) { y = GatherElements<axis = 1>(x, i) }",
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", list(LOOPS))
+def test_one_program_of_every_batch(kind: str) -> None:
+    text, kept = LOOPS[kind]
+    made = graphopt.compile(support.model(text, 18, **kept), dims={"batch": (1, 21)}, threads=1)
+    assert not made.fallback and len(made.sizes) == 1
+    assert {"batch": 1} in made.verification.sizes and {"batch": 21} in made.verification.sizes
+
+
+def test_codes_of_few_bits_by_any_number_of_rows() -> None:
+    codes = _random.integers(0, 256, (24, 2, 8), np.uint8)
+    scales = _random.random((24, 2), np.float32)
+    text = f"g (float[batch,32] x) => (float[batch,24] y) {{ {IN_BITS} }}"
+    proto = support.model(text, 21, 10, b=codes, s=scales)
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    made = graphopt.compile(proto, dims={"batch": (1, 40)}, threads=1)
+    nibbles = np.stack([codes & 15, codes >> 4], -1).reshape(24, 2, 16).astype(np.float32)
+    weights = ((nibbles - 8) * scales[:, :, None]).reshape(24, 32).T
+    for batch in (1, 2, 7, 40):
+        x = _random.standard_normal((batch, 32)).astype(np.float32)
+        np.testing.assert_allclose(made.run(None, {"x": x})[0], x @ weights, rtol=0, atol=32 * 2.0**-20)
+
+
+def test_a_number_that_no_polynomial_gives_is_refused() -> None:
+    text = "g (float[batch,3,4] x) => (float[batch,3,4] y) { y = RMSNormalization<axis = 0>(x, scale) }"
+    words = r"RMSNormalization y cannot be of any size .*give the sizes that you need one by one"
+    with pytest.raises(graphopt.GraphoptError, match=words):
+        graphopt.compile(support.model(text, 23, 10, scale=np.ones((1, 3, 4), np.float32)), dims={"batch": (1, 4)})
