@@ -133,14 +133,15 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
     def _parts(self, packing: Packing | None) -> tuple[tuple[int, int], ...] | None:
         """The bytes of a packed B that each block reads: its panels, which lie side by side."""
         gemm = self.problem
-        if not isinstance(packing, PanelPacking) or packing.matrices > 1 or isinstance(self.row_groups, FreeGroups):
+        blocks_of_rows = gemm.matrices * self.row_blocks
+        if not isinstance(packing, PanelPacking) or packing.matrices > 1 or is_free(blocks_of_rows):
             return None
-        if not gemm.matrices * self.row_blocks * self.column_blocks:  # nothing is computed
+        if not blocks_of_rows * self.column_blocks:  # nothing is computed
             return None
         vectors = [group.size for group in self.column_groups for _ in range(group.count)]
         size, blocks = packing.elements * self.b_type.bytes // sum(vectors), self.column_blocks
         ends = [size * sum(vectors[: len(vectors) * one // blocks]) for one in range(blocks + 1)]
-        return tuple(pairwise(ends)) * (gemm.matrices * self.row_blocks)
+        return tuple(pairwise(ends)) * blocks_of_rows
 
     def _panel_bytes(self) -> int:
         """Scratch for a panel of a computed or widened B, or the part of one."""

@@ -28,6 +28,10 @@ LOOPS = {
         "g (uint8[batch,6,16] a, uint8[batch,16,5] b) => (int32[batch,6,5] y) { y = MatMulInteger(a, b) }",
         {},
     ),
+    "rows that lie apart, by one matrix": (
+        "g (float[batch,8,5] x) => (float[batch,5,6] y) { t = Transpose<perm = [0, 2, 1]>(x) y = MatMul(t, w) }",
+        {"w": _random.random((8, 6), np.float32)},
+    ),
     "one of many": (
         "g (int64[batch] x) => (float[batch,4] y) { y = OneHot(x, depth, values) }",
         {"depth": np.array([4]), "values": np.array([0, 1], np.float32)},
