@@ -29,6 +29,7 @@ from kernels.routine.grammar import Area
 from kernels.size import Dim, Product, Size, at, bound, size_of
 from kernels.target import Target
 from kernels.templates.attention.problem import Attention
+from kernels.templates.gemm_problem import Gemm
 from kernels.templates.template import Template
 from kernels.tensor import expression
 
@@ -317,14 +318,15 @@ class _Unifier:
 def _within(value: Any, whole: Any, corners: Mapping[str, tuple[int, ...]]) -> Any:
     """A problem, or a part of one, that reads the constants in `corners` with the strides of the whole constant.
 
-    Raises _Differs where axes of such a constant run as one, and where loops count its elements.
+    Raises _Differs where axes of such a constant run as one, and where loops or products count its elements.
     """
     if not corners or type(value) is not type(whole):
         return value
     if isinstance(value, Attention) and "mask" in corners and value.mask is not None:
         return replace(value, mask=whole.mask)
-    if isinstance(value, Area) and value.name in corners:
-        raise _Differs(f"the constant '{value.name}'")
+    counted = value.name if isinstance(value, Area) else "b" if isinstance(value, Gemm) else None
+    if counted in corners:
+        raise _Differs(f"the constant '{counted}'")
     if isinstance(value, expression.Buffer) and value.name in corners:
         running = [dim for dim, stride in zip(whole.shape, whole.strides, strict=True) if stride and dim != 1]
         if running != [dim for dim in corners[value.name] if dim != 1] or len(value.shape) != len(whole.shape):

@@ -24,6 +24,7 @@ from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import origins
 from kernels.templates.gemm_choice import GemmCandidate, candidates, estimate, lanes_of, near_part, widens
+from kernels.templates.gemm_free import FreeProductBuilder, is_of_any_width
 from kernels.templates.gemm_problem import Gemm, InvalidGemm
 from kernels.templates.grid import (
     FreeGroups,
@@ -65,6 +66,8 @@ _DTYPES: dict[ProductArithmetic, tuple[DType, DType]] = {
 
 def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gemm") -> Kernel:
     """The kernel: operands "a", "b", "c" and those of the epilogue."""
+    if is_of_any_width(gemm):
+        return FreeProductBuilder(gemm, candidate, target, name).kernel()
     return GemmBuilder(gemm, candidate, target, name).kernel()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
@@ -78,12 +79,13 @@ def test_a_square_is_found_and_a_power_is_not() -> None:
 
 
 def test_a_region_that_cannot_be_of_any_size_is_named() -> None:
-    model = ir.from_proto(support.model("g (float[s,4] x) => (float[s,s] y) { t = Transpose(x) y = MatMul(x, t) }", 18))
+    text = "g (float[s,4] x) => (float[s,4] y) { y = RMSNormalization<axis = 0>(x, scale) }"
+    model = ir.from_proto(support.model(text, 23, 10, scale=np.ones((1, 4), np.float32)))
     with pytest.raises(NotLowered) as refused:
         unified((Dim("s", 1, 30, 0),), lowering(model, ("s",)))
     said = str(refused.value)
     assert (
-        "Gemm y/Gemm cannot be of any size" in said
+        "RMSNormalization y cannot be of any size" in said
         and "give the sizes that you need one by one, s=30 for example" in said
     )
 
