@@ -1,7 +1,8 @@
 """Sizes for the dynamic dims of a model's inputs: first ones that it accepts, then ones that tell dims apart.
 
 Names are not always honest: past lengths that must agree have different names, a mask is one longer than the past. So
-the first search tries each dim with a size of its own, then all lengths alike, then single dims moved by one. Once a
+the first search tries each dim with a size of its own, then all lengths alike, then single dims moved by one; a dim
+whose name is a formula of others ("past+sequence") first follows from them. Once a
 model accepts some sizes, others are made from them: all dims apart, all moved alike, ones, primes above 16 and 32.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from graphopt.check.inputs import Input
+from graphopt.model.formulas import formula_at
 
 Assignment = dict[str, int]
 Kind = Literal["batch", "length", "image"]
@@ -40,7 +42,7 @@ def kinds_of(inputs: tuple[Input, ...]) -> dict[str, tuple[Kind, int]]:
 
 def first_sizes(inputs: tuple[Input, ...]) -> Iterator[Assignment]:
     """Sizes to begin with, the likeliest first, without repetition; the caller keeps those that the model accepts."""
-    return _distinct(_first(kinds_of(inputs)))
+    return _distinct(one for plan in _first(kinds_of(inputs)) for one in (_followed(plan), plan))
 
 
 def _first(kinds: Mapping[str, tuple[Kind, int]]) -> Iterator[Assignment]:
@@ -86,7 +88,7 @@ def more_sizes(inputs: tuple[Input, ...], accepted: Assignment) -> dict[str, lis
         turned |= {name: size + 32 for name, size in accepted.items() if name in sides}
     ones = {name: accepted[name] if kinds[name][0] == "image" else 1 for name in kinds}
     other = {**moved(2, 3), **{name: turned[name] for name in sides}}
-    return {
+    plans = {
         "middle": [
             {**_apart(kinds, 5, MIDDLE, IMAGE[1]), **{name: turned[name] for name in sides}},
             {**moved(16, 5), **{name: turned[name] for name in sides}},
@@ -101,6 +103,15 @@ def more_sizes(inputs: tuple[Input, ...], accepted: Assignment) -> dict[str, lis
         "odd": [{**accepted, **{name: accepted[name] + step for name, step in zip(sides, (3, 6), strict=False)}},
                 {**accepted, **{name: accepted[name] + 32 for name in sides}}] if sides else [],
     }  # fmt: skip
+    if _followed(accepted) != accepted:  # names that are not honest
+        return plans
+    return {purpose: [_followed(plan) for plan in several] for purpose, several in plans.items()}
+
+
+def _followed(plan: Assignment) -> Assignment:
+    """The sizes where dims whose names are formulas of others follow from them."""
+    found = {name: formula_at(name, plan) for name in plan}
+    return {name: one if isinstance(one := found[name], int) and one > 0 else size for name, size in plan.items()}
 
 
 def accepted_batch(kinds: Mapping[str, tuple[Kind, int]], accepted: Assignment) -> int:

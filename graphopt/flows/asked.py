@@ -25,6 +25,7 @@ from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import Target, TargetName, named
 
+BY_SIZE = frozenset({"merge-small-projections"})  # passes that are for small results
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
 
@@ -59,25 +60,27 @@ def planned_target(name: TargetName, machine: MachineRecord | str | None, thread
     return replace(with_core(found, machine), workers=workers)
 
 
-def optimized(original: ir.Model, *, checked: bool = False) -> ir.Model:
+def optimized(original: ir.Model, *, checked: bool = False, one_of_many: bool = False) -> ir.Model:
     """The model with the operators that kernels know best; the comparison at the end covers what passes do.
 
-    `checked` holds every rewrite to the original, and takes back those that fail.
+    `checked` holds every rewrite to the original, and takes back those that fail. With `one_of_many` sizes the model
+    keeps the steps that it has for others: passes that ask how large a result is are left out.
     """
-    work = _optimized(original, checked=checked)
+    skip = BY_SIZE if one_of_many else frozenset()
+    work = _optimized(original, skip, checked=checked)
     open_ones = undeclared(work) + 1
     while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
         open_ones = undeclared(work)
         spelled_out = widened(expanded(without_control_flow(collected(expanded(work)))))
         if spelled_out is not work:
-            work = _optimized(spelled_out, checked=checked)
-    return with_bodies(work, lambda body: optimized(body, checked=checked))
+            work = _optimized(spelled_out, skip, checked=checked)
+    return with_bodies(work, lambda body: optimized(body, checked=checked, one_of_many=one_of_many))
 
 
-def _optimized(original: ir.Model, *, checked: bool) -> ir.Model:
+def _optimized(original: ir.Model, skip: frozenset[str], *, checked: bool) -> ir.Model:
     opset = original.graph.opset_imports.get("", 1)
     for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
-        request = pipeline.Request(2, frozenset(), "standard", wanted, True, None, True)
+        request = pipeline.Request(2, skip, "standard", wanted, True, None, True)
         try:
             seconds = COMPARE_SECONDS if checked else None
             return optimize_verified(original, pipeline.stages(request), seconds=seconds).model

@@ -48,7 +48,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         def model_of(point: Sequence[int]) -> ir.Model:
             model = work.clone()
             resize(model, {}, free.at(point))
-            return optimized(model)
+            return optimized(model, one_of_many=True)
 
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,

@@ -82,3 +82,12 @@ def test_a_number_that_no_polynomial_gives_is_refused() -> None:
     words = r"RMSNormalization y cannot be of any size .*give the sizes that you need one by one"
     with pytest.raises(graphopt.GraphoptError, match=words):
         graphopt.compile(support.model(text, 23, 10, scale=np.ones((1, 3, 4), np.float32)), dims={"batch": (1, 4)})
+
+
+def test_small_results_keep_the_steps_of_large_ones() -> None:
+    """Three products of 21 rows would become one, those of 40 rows would not."""
+    products = "a = MatMul(x, u) b = MatMul(x, v) c = MatMul(x, w) m = Mul(a, b) y = Add(m, c)"
+    weights = {name: _random.random((16, 64), np.float32) for name in "uvw"}
+    text = f"g (float[batch,16] x) => (float[batch,64] y) {{ {products} }}"
+    made = graphopt.compile(support.model(text, 18, **weights), dims={"batch": (1, 40)}, threads=1)
+    assert {"batch": 40} in made.verification.sizes
