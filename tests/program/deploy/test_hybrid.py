@@ -330,3 +330,16 @@ def test_a_quantized_language_model_keeps_its_products() -> None:
     compiled = graphopt.compile(models.load("bert_small_dynquant"))
     assert compiled.fallback == ()
     assert compiled.max_abs < 1e-5  # of hidden states about 1 after four layers
+
+
+def test_a_part_is_of_an_older_opset_where_onnx_runtime_lacks_the_newest() -> None:
+    """RandomNormalLike, whose version of opset 22 it has not; the copy of the model was lifted to 23."""
+    text = """g (float[2,4] x, int64[1] n) => (float[2,3] y, float[k] z) {
+        y = MatMul(x, w) room = ConstantOfShape(n) drawn = RandomNormalLike(room) z = Mul(drawn, nought)
+    }"""
+    proto = support.model(text, 15, w=np.ones((4, 3), np.float32), nought=np.array(0, np.float32))
+    made = graphopt.compile(proto, threads=1)
+    assert any("RandomNormalLike" in one for one in made.fallback)
+    y, z = made.run(None, {"x": np.ones((2, 4), np.float32), "n": np.array([5])})
+    np.testing.assert_array_equal(y, np.full((2, 3), 4, np.float32))
+    np.testing.assert_array_equal(z, np.zeros(5, np.float32))
