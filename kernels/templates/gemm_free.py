@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kernels.kernel import Kernel, Operand, operands_of
 from kernels.llvm import types
-from kernels.llvm.function import Amount, Function, Value
+from kernels.llvm.function import Function, Value
 from kernels.size import Undecided, is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
@@ -95,9 +95,9 @@ class FreeProductBuilder(Builder[Gemm, GemmCandidate]):
 
         return f.loop(0, gemm.depth, 1, step, [f.number(kind, 0)] * tall)
 
-    def _several(self, f: Function, place: Value, apart: Amount, lanes: int) -> Value:
+    def _several(self, f: Function, place: Value, apart: int, lanes: int) -> Value:
         kind = types.vector(self.scalar, lanes)
-        if lanes == 1 or (isinstance(apart, int) and apart == 1):
+        if lanes == 1 or apart == 1:
             return f.load(kind, place)
         found = f.number(kind, 0)
         for lane in range(lanes):

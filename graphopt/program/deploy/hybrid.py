@@ -286,7 +286,8 @@ def _at_opset(model: ir.Model, opset: int) -> bytes:
     proto = self_contained(model).proto
     for one in proto.opset_import:
         one.version = opset if one.domain == "" else one.version
-    return proto.SerializeToString()
+    made: bytes = proto.SerializeToString()
+    return made
 
 
 def _dtype(scope: Scope, value: ir.Value) -> np.dtype[np.generic] | None:
