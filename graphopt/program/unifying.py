@@ -14,22 +14,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from fractions import Fraction
-from math import prod
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from graphopt.errors import NotLowered
+from graphopt.program.polynomials import Differs, Fit, Point, record_like
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.region import Constant, Lowered, Region
 from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
 from kernels.routine.grammar import Area
-from kernels.size import Dim, Product, Size, at, bound, size_of
+from kernels.size import Dim, Size, bound
 from kernels.target import Target
 from kernels.templates.attention.problem import Attention
 from kernels.templates.gemm_problem import Gemm
+from kernels.templates.indexed import Indexed
 from kernels.templates.template import Template
 from kernels.tensor import expression
 
@@ -37,12 +37,7 @@ DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
 NEARLY = 1.03  # times the loss of another candidate
 CHOSEN_AT = (1, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its greatest
 
-Point = tuple[int, ...]  # a size for each dim, in their order
 Lower = Callable[[Point], Lowered]
-
-
-class _Differs(Exception):
-    """Two sizes whose problems are of another kind; where in a problem."""
 
 
 def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | int]] = ()) -> Lowered:
@@ -61,7 +56,7 @@ def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | in
                 f"the program has {len(sample.regions)} steps for {_said(dims, point)} and {len(whole.regions)} for "
                 f"{_said(dims, greatest)}: {_way_out(dims)}."
             )
-    fit = _Fit(tuple(dims), tuple(samples))
+    fit = Fit(tuple(dims), tuple(samples))
     derived = tuple(number for numbers in held for number in numbers)
     count, last = len(dims) + len(derived), max((one.id for one in whole.buffers), default=0)
     sizes = Buffer(1 + last, "sizes", 8 * count, SIZES, "")
@@ -72,7 +67,7 @@ def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | in
     for number, region in enumerate(whole.regions):
         try:
             regions.append(unifier.region([sample.regions[number] for sample in samples.values()]))
-        except (_Differs, KernelsError) as error:
+        except (Differs, KernelsError) as error:
             what = ", ".join(map(str, region.nodes)) or "a copy"
             raise NotLowered(f"{what} cannot be of any size ({error}): {_way_out(dims)}.") from error
     return replace(
@@ -87,7 +82,7 @@ def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | in
     )
 
 
-def _arguments(fit: _Fit, rows: Sequence[tuple[Argument, ...]]) -> tuple[Argument, ...]:
+def _arguments(fit: Fit, rows: Sequence[tuple[Argument, ...]]) -> tuple[Argument, ...]:
     """Inputs or outputs with the dims that a size decides."""
     found = []
     for given in zip(*rows, strict=True):
@@ -120,94 +115,10 @@ def sample_points(dims: Sequence[Dim]) -> list[Point]:
     return [*found, tuple(ladder[-1] for ladder in ladders)]
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """Numbers at all samples as a polynomial."""
-
-    dims: tuple[Dim, ...]
-    points: tuple[Point, ...]
-
-    def number(self, numbers: Sequence[int], where: str) -> Size | int:
-        """The polynomial through the numbers; raises _Differs where there is none of a low degree."""
-        if len(set(numbers)) == 1:
-            return numbers[0]
-        found: dict[Product, int] = {}
-        for powers, factor in self._solved(tuple(numbers), where).items():
-            if factor.denominator != 1:
-                raise _Differs(f"{where} is no polynomial of the sizes")
-            product: Product = tuple(dim for dim, power in zip(self.dims, powers, strict=True) for _ in range(power))
-            found[tuple(sorted(product, key=lambda one: one.text))] = int(factor)
-        size = size_of(found)
-        for point, number in zip(self.points, numbers, strict=True):
-            if at(size, dict(zip((dim.name for dim in self.dims), point, strict=True))) != number:
-                raise _Differs(f"{where} is no polynomial of the sizes")
-        return size
-
-    def unify(self, values: Sequence[Any], where: str) -> Any:
-        """Equal parts as they are, and numbers that differ as polynomials; raises _Differs."""
-        first = values[0]
-        if all(type(one) is type(first) for one in values):
-            if all(one is first or one == first for one in values[1:]):
-                return first
-            if type(first) is int:
-                return self.number(values, where)
-            if isinstance(first, tuple) and len({len(one) for one in values}) == 1:
-                return tuple(self.unify(row, where) for row in zip(*values, strict=True))
-            if is_dataclass(first):
-                parts = {
-                    one.name: self.unify([getattr(value, one.name) for value in values], f"{where}, {one.name}")
-                    for one in fields(first)
-                }
-                return _record(first, parts)
-        raise _Differs(where)
-
-    def _solved(self, numbers: tuple[int, ...], where: str) -> dict[tuple[int, ...], Fraction]:
-        """Factors by powers of the dims: the fewest terms of the least degree that fit, by elimination."""
-        for powers in self._bases():
-            rows = [
-                [Fraction(prod(one**power for one, power in zip(point, term, strict=True))) for term in powers]
-                + [Fraction(number)]
-                for point, number in zip(self.points, numbers, strict=True)
-            ]
-            solution = _eliminated(rows, len(powers))
-            if solution is not None:
-                return {term: factor for term, factor in zip(powers, solution, strict=True) if factor}
-        raise _Differs(f"{where} is no polynomial of the sizes")
-
-    def _bases(self) -> list[list[tuple[int, ...]]]:
-        """Sets of terms, each without further ones: products of dims, then those with one of the dims squared."""
-        found = [list(itertools.product(range(2), repeat=(count := len(self.dims))))]
-        for squared in range(count):
-            found.append(
-                [term for term in itertools.product(range(3), repeat=count)
-                 if all(power < 2 or number == squared for number, power in enumerate(term))]
-            )  # fmt: skip
-        return found
-
-
-def _eliminated(rows: list[list[Fraction]], unknown: int) -> list[Fraction] | None:
-    """The solution of as many unknowns by Gauss and Jordan; None where there is none, or more than one."""
-    done = 0
-    for column in range(unknown):
-        pivot = next((row for row in range(done, len(rows)) if rows[row][column]), None)
-        if pivot is None:
-            return None
-        rows[done], rows[pivot] = rows[pivot], rows[done]
-        rows[done] = [one / rows[done][column] for one in rows[done]]
-        for other in range(len(rows)):
-            if other != done and rows[other][column]:
-                factor = rows[other][column]
-                rows[other] = [a - factor * b for a, b in zip(rows[other], rows[done], strict=True)]
-        done += 1
-    if any(row[-1] for row in rows[done:]):
-        return None
-    return [rows[number][-1] for number in range(unknown)]
-
-
 class _Unifier:
     """Regions of all samples, one after the other."""
 
-    def __init__(self, fit: _Fit, samples: Sequence[Lowered], sizes: Buffer, held: Mapping[int, int]) -> None:
+    def __init__(self, fit: Fit, samples: Sequence[Lowered], sizes: Buffer, held: Mapping[int, int]) -> None:
         """`held`: where among the sizes lies what an input holds that no caller gives, in bytes."""
         self._fit, self._samples, self._whole, self._sizes, self._held = fit, samples, samples[0], sizes, held
         self._kernels: dict[tuple[str, Any], Kernel] = {}
@@ -219,12 +130,12 @@ class _Unifier:
         self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # with sizes, by the names of kernels
 
     def region(self, row: Sequence[Region]) -> Region:
-        """One region of every sample as one; raises _Differs."""
+        """One region of every sample as one; raises Differs."""
         first = row[0]
         known = {}
         for number, operand in enumerate(first.kernel.operands):
             if any(len(one.kernel.operands) != len(first.kernel.operands) for one in row):
-                raise _Differs("the operands")
+                raise Differs("the operands")
             known[operand.name] = self._place([one.places[number] for one in row], operand.name)
         corners = {
             name: self._whole.constants[place.buffer].array.shape
@@ -245,11 +156,11 @@ class _Unifier:
         if any(one is None for one in found):
             if all(one.kernel == row[0].kernel for one in row):
                 return row[0].kernel
-            raise _Differs("a loop or a condition")
+            raise Differs("a loop or a condition")
         pairs = [one for one in found if one is not None]
         template = pairs[0][0]
         if len({one.name for one, _ in pairs}) > 1:
-            raise _Differs("the kind of kernel")
+            raise Differs("the kind of kernel")
         problem = self._fit.unify([_within(one, pairs[0][1], corners) for _, one in pairs], template.name)
         key = template.name, problem
         if key not in self._kernels:
@@ -272,15 +183,15 @@ class _Unifier:
     def _place(self, places: Sequence[Place], name: str) -> Place:
         first = places[0]
         if any(one.offset != first.offset for one in places):
-            raise _Differs(f"where operand '{name}' starts")
+            raise Differs(f"where operand '{name}' starts")
         key = tuple(one.buffer for one in places)
         if key not in self._same:
             if any(one.role != first.buffer.role or one.argument != first.buffer.argument for one in key):
-                raise _Differs(f"where operand '{name}' lies")
+                raise Differs(f"where operand '{name}' lies")
             if first.buffer.role == "constant":
                 self._check_constants(key, name)
             elif bound(self._fit.number([one.size for one in key], f"the size of '{name}'")) > first.buffer.size:
-                raise _Differs(f"operand '{name}' is not largest at the greatest sizes")
+                raise Differs(f"operand '{name}' is not largest at the greatest sizes")
             self._same[key] = first.buffer
         held = self._held.get(first.buffer.argument or 0) if first.buffer.role == "input" else None
         return first if held is None else Place(self._sizes, held + first.offset)
@@ -299,7 +210,7 @@ class _Unifier:
             shared = tuple(slice(min(sizes)) for sizes in zip(array.shape, whole.shape, strict=False))
             alike = array.dtype == whole.dtype and array.ndim == whole.ndim
             if not alike or array[shared].tobytes() != whole[shared].tobytes():
-                raise _Differs(f"the constant '{name}'")
+                raise Differs(f"the constant '{name}'")
             self._corners.add(buffers[0])
 
     def _constant(self, buffer: Buffer, operand: Operand) -> Buffer:
@@ -318,27 +229,37 @@ class _Unifier:
 def _within(value: Any, whole: Any, corners: Mapping[str, tuple[int, ...]]) -> Any:
     """A problem, or a part of one, that reads the constants in `corners` with the strides of the whole constant.
 
-    Raises _Differs where axes of such a constant run as one, and where loops or products count its elements.
+    Raises Differs where axes of such a constant run as one, and where loops or products count its elements.
     """
     if not corners or type(value) is not type(whole):
         return value
     if isinstance(value, Attention) and "mask" in corners and value.mask is not None:
         return replace(value, mask=whole.mask)
-    counted = value.name if isinstance(value, Area) else "b" if isinstance(value, Gemm) else None
+    counted = value.name if isinstance(value, Area) else {Gemm: "b", Indexed: "data"}.get(type(value))
     if counted in corners:
-        raise _Differs(f"the constant '{counted}'")
+        raise Differs(f"the constant '{counted}'")
+    if isinstance(value, Indexed) and "indices" in corners:
+        _require_apart(corners["indices"], whole.dims, whole.index_strides, "indices")
+        return replace(value, index_strides=whole.index_strides, index_elements=whole.index_elements)
     if isinstance(value, expression.Buffer) and value.name in corners:
-        running = [dim for dim, stride in zip(whole.shape, whole.strides, strict=True) if stride and dim != 1]
-        if running != [dim for dim in corners[value.name] if dim != 1] or len(value.shape) != len(whole.shape):
-            raise _Differs(f"the constant '{value.name}'")
+        _require_apart(corners[value.name], whole.shape, whole.strides, value.name)
+        if len(value.shape) != len(whole.shape):
+            raise Differs(f"the constant '{value.name}'")
         return replace(value, strides=whole.strides, offset=whole.offset)
     if isinstance(value, tuple) and len(value) == len(whole):
         return tuple(_within(one, other, corners) for one, other in zip(value, whole, strict=True))
     if is_dataclass(value):
         names = [one.name for one in fields(value)]
         parts = {name: _within(getattr(value, name), getattr(whole, name), corners) for name in names}
-        return _record(value, parts)
+        return record_like(value, parts)
     return value
+
+
+def _require_apart(constant: tuple[int, ...], dims: tuple[int, ...], strides: tuple[int, ...], name: str) -> None:
+    """Raise Differs unless the axes that are read are those of the constant: two that run as one have no corner."""
+    running = [dim for dim, stride in zip(dims, strides, strict=True) if stride and dim != 1]
+    if running != [dim for dim in constant if dim != 1]:
+        raise Differs(f"the constant '{name}'")
 
 
 def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:
@@ -369,16 +290,8 @@ def problem_at(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, tuple):
         return tuple(problem_at(one, sizes) for one in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return _record(value, {one.name: problem_at(getattr(value, one.name), sizes) for one in fields(value)})
+        return record_like(value, {one.name: problem_at(getattr(value, one.name), sizes) for one in fields(value)})
     return value
-
-
-def _record(like: Any, values: Mapping[str, Any]) -> Any:
-    """A record of the same class, without its checks: those of every sample have passed them."""
-    made = object.__new__(type(like))
-    for name, value in values.items():
-        object.__setattr__(made, name, value)
-    return made
 
 
 def _sample(dims: Sequence[Dim], point: Point, lower: Lower) -> Lowered:

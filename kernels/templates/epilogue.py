@@ -124,7 +124,7 @@ class TileLeaves:
         whole = types.vector(kind, self._lanes)
         if step == 0:
             return f.splat(f.load(kind, address), self._lanes)
-        if step == 1 and self._valid == self._lanes:
+        if self._valid == self._lanes and 1 in (step, self._lanes):
             return f.load(whole, address)
         if step == 1:
             return f.masked_load(whole, address, f.first_lanes(self._valid, self._lanes))

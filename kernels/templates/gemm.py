@@ -173,7 +173,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             raise InvalidGemm("a constant B of a batch must hold one matrix per index, or one for all.")
         return PanelPacking(
             gemm.depth, gemm.columns, self.lanes, self.column_groups, self.group, b.row, b.column,
-            gemm.matrices if several else 1, b.batch[-1] if several else 0,
+            bound(gemm.matrices) if several else 1, b.batch[-1] if several else 0,
         )  # fmt: skip
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
@@ -224,7 +224,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         """
         if tiles == 1:
             return replace(self.candidate, depth_block=None)
-        few = replace(self.problem, rows=rows)
+        few = replace(self.problem, rows=rows, batch=tuple(map(bound, self.problem.batch)))
         near = near_part(few, self.target, self.candidate.vectors, rows)
         ways = [replace(self.candidate, depth_block=part) for part in (self.candidate.depth_block, None, near)]
         return min(ways, key=lambda one: estimate(few, one, self.target))

@@ -11,6 +11,7 @@ from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
+from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.template import only
 
@@ -45,8 +46,8 @@ def build(problem: CumulativeSum, target: Target, name: str = "cumulative_sum") 
     inner, total = math.prod(problem.shape[axis + 1 :]), math.prod(problem.shape)
     module, kind = Module(target), types.scalar(problem.dtype)
     lanes = max(1, target.lanes(problem.dtype))  # a GPU has no vectors
-    stretch = max(1, BLOCK_BYTES // max(1, size * inner * problem.dtype.bytes))
-    blocks = max(1, -(-outer // stretch))
+    stretch = max(1, BLOCK_BYTES // max(1, bound(size * inner) * problem.dtype.bytes))
+    blocks = -(-outer // stretch) if is_free(outer) else max(1, -(-outer // stretch))
 
     def column(f: Function, x: Value, y: Value, at: Value, width: int) -> None:
         """The sums of `width` neighbouring positions."""
@@ -63,7 +64,7 @@ def build(problem: CumulativeSum, target: Target, name: str = "cumulative_sum") 
         f.loop(0, size, 1, step, [f.number(whole, 0)])
 
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        if not total:
+        if not bound(total):
             return
         first = f.mul(block, stretch)
         last = f.minimum(f.add(first, stretch), f.integer(outer))

@@ -14,9 +14,10 @@ from graphopt.errors import NotLowered
 from graphopt.flows.asked import optimized
 from graphopt.flows.source import resize
 from graphopt.model.load import load
+from graphopt.program.polynomials import Differs, Fit, Point
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
-from graphopt.program.unifying import Lower, Point, _Differs, _Fit, problem_at, sample_points, unified
+from graphopt.program.unifying import Lower, problem_at, sample_points, unified
 from kernels.size import Dim, Size, at
 from kernels.target import host
 from models import families
@@ -69,12 +70,12 @@ def test_samples_are_the_greatest_size_and_others(ranges: list[tuple[int, int]])
 
 def test_a_square_is_found_and_a_power_is_not() -> None:
     dim = Dim("s", 1, 40, 0)
-    fit = _Fit((dim,), tuple(sample_points([dim])))
+    fit = Fit((dim,), tuple(sample_points([dim])))
     sizes = [point[0] for point in fit.points]
     found = fit.number([3 * s * s + 5 for s in sizes], "a stride")
     assert isinstance(found, Size)
     assert all(at(found, {"s": s}) == 3 * s * s + 5 for s in range(1, 41))
-    with pytest.raises(_Differs, match="a stride is no polynomial of the sizes"):
+    with pytest.raises(Differs, match="a stride is no polynomial of the sizes"):
         fit.number([s // 3 for s in sizes], "a stride")
 
 

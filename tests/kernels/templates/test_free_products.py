@@ -31,7 +31,8 @@ def test_any_number_of_columns(stored: str, target: Target) -> None:
         b = Matrix(length, 1, (DEPTH * length,)) if across else Matrix(1, DEPTH, (DEPTH * length,))
         plain = Gemm(length, length, DEPTH, (batch,), b=b, constant_b=False)
         mask, bias = Buffer("mask", DType.F32, (length, length)), Buffer("bias", DType.F32, (length,))
-        value = relu(ACCUMULATED[()] * mask[plain.row, plain.column] + bias[plain.column])
+        places = (plain.row, plain.column) if across else (plain.column, plain.row)  # or with its columns apart
+        value = relu(ACCUMULATED[()] * mask[places] + bias[plain.column])
         return replace(plain, epilogue=Epilogue(value))
 
     kernel = AnySize(GEMM, make, target)
@@ -40,7 +41,7 @@ def test_any_number_of_columns(stored: str, target: Target) -> None:
         mask, bias = _random(length, length), _random(length)
         given = b if across else np.ascontiguousarray(b.transpose(0, 2, 1))
         found = kernel(batch, length, {"a": a, "b": given, "mask": mask, "bias": bias})
-        _close(found, np.maximum(a @ b * mask + bias, 0))
+        _close(found, np.maximum(a @ b * (mask if across else mask.T) + bias, 0))
 
 
 @pytest.mark.parametrize("target", HERE, ids=str)

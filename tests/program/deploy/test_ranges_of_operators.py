@@ -32,6 +32,21 @@ LOOPS = {
         "g (float[batch,8,5] x) => (float[batch,5,6] y) { t = Transpose<perm = [0, 2, 1]>(x) y = MatMul(t, w) }",
         {"w": _random.random((8, 6), np.float32)},
     ),
+    "running sums": (
+        "g (float[batch,5] x) => (float[batch,5] y, float[batch,5] z) { y = CumSum(x, across) z = CumSum(x, down) }",
+        {"across": np.array(1), "down": np.array(0)},
+    ),
+    "a matrix for each of many, and a few rows of any number of them": (
+        "g (float[batch,2,6,8] x) => (float[batch,2,6,5] y) { "
+        "n = Shape<start = 0, end = 1>(x) all = Concat<axis = 0>(n, ones) ws = Expand(w, all) y = MatMul(x, ws) }",
+        {"w": _random.random((1, 2, 8, 5), np.float32), "ones": np.array([1, 1, 1])},
+    ),
+    "places that a constant gives, its first rows and columns": (
+        "g (float[batch,9] x) => (float[batch,batch] y) { "
+        "n = Shape<start = 0, end = 1>(x) both = Concat<axis = 0>(n, n) some = Slice(places, none, both) "
+        "y = GatherElements<axis = 1>(x, some) }",
+        {"places": _random.integers(0, 9, (21, 21)), "none": np.array([0, 0])},
+    ),
     "one of many": (
         "g (int64[batch] x) => (float[batch,4] y) { y = OneHot(x, depth, values) }",
         {"depth": np.array([4]), "values": np.array([0, 1], np.float32)},
