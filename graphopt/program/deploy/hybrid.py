@@ -262,8 +262,8 @@ def _session(model: ir.Model, outputs: tuple[str, ...], refusal: str) -> Callabl
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    session, first = None, None
-    for opset in range(model.graph.opset_imports.get("", 1), OLDEST - 1, -1):
+    session, first, newest = None, None, model.graph.opset_imports.get("", 1)
+    for opset in range(newest, min(newest, OLDEST) - 1, -1):
         try:
             session = ort.InferenceSession(_at_opset(model, opset), options, providers=["CPUExecutionProvider"])
             break
