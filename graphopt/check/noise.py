@@ -2,11 +2,10 @@
 
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
 optimizations are on, the model is run in float64, or in float16 as ONNX defines it where engines keep more, and the
-results of sums are moved by a unit, as another order would, and comparisons of numbers that are as good as equal come
-out the other way, those that hold and then those that do not: what a gate lets through, as that of a Relu's gradient,
-is all or nothing. Numbers that are rounded to steps are moved by as much as counts as equal, for which of them stand
-beside a tie is luck. A rewrite that is right differs from the original in just that way. Samples are made when a
-difference asks for them, the cheapest first, and kept.
+results of sums are moved by a unit, as another order would, and gates decide the other way where these samples leave
+open what they decide (check.gates). Numbers that are rounded to steps are moved by as much as counts as equal, for
+which of them stand beside a tie is luck. A rewrite that is right differs from the original in just that way. Samples
+are made when a difference asks for them, the cheapest first, and kept.
 
 Operators that ONNX Runtime fuses are taken apart for that: their sums are moved, and float64 has no kernels for them.
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
@@ -24,6 +23,7 @@ import onnx_ir as ir
 
 from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
+from graphopt.check.gates import Gates, gates_of, widths_of
 from graphopt.check.lineage import STEPS, SUMS
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
@@ -38,13 +38,14 @@ MOVED_BYTES = 64 << 20  # of weights, the small ones first
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
 STEPPED_WAYS = ("steps", "steps again", "steps once more")
-WAYS = (
-    "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums", "gates",
-    "gates open", *STEPPED_WAYS,
+SMOOTH_WAYS = (
+    "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums",
 )  # fmt: skip
+GATED_WAYS: Mapping[str, int] = {"gates": -1, "gates open": 1}  # the direction in which what gates compare is moved
+WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS)
 LATER_WAYS = ("later steps", "later steps again", "later steps once more")
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
-GATE = 32  # units in the last place of the largest element, within which numbers that are compared are as good as equal
+STEP = 32  # units in the last place, by which numbers that are rounded to steps are moved: as many count as equal
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
 
@@ -78,6 +79,8 @@ class Noise:
         self._runners: dict[str, Runner | None] = {}
         self._computed: dict[str, Double | Definition | None] = {}
         self._plain: tuple[ir.Model, bool] | None = None
+        self._gated: _Gated | None = None
+        self._is_cut = False  # whether gates have been looked for
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
@@ -86,7 +89,7 @@ class Noise:
             ways = (*ways, "sums", *STEPPED_WAYS)
         for number, way in enumerate(ways):
             if number == len(case.samples):
-                found = self._sample(case, way)
+                found = self.moved(case, way)
                 case.samples.append(case.outputs if found is None else found)
             if case.samples[number] is not case.outputs:
                 yield case.samples[number]
@@ -95,10 +98,12 @@ class Noise:
         """The outputs by ONNX's own definitions of all operators; None where its evaluator cannot run the model."""
         return self._in_other_types(case, "defined")
 
-    def _sample(self, case: Case, way: str) -> Sequence[object] | None:
+    def moved(self, case: Case, way: str) -> Sequence[object] | None:
         """The outputs, moved in one way; None where that way moves nothing or cannot be run."""
         if way in ("double", "definition"):
             return self._in_other_types(case, way)
+        if way in GATED_WAYS:
+            return self._decided(case, GATED_WAYS[way])
         feed = case.feed
         if way in ("inputs", "both", "both again", "both once more"):
             moved = {name: _moved(value, seed=WAYS.index(way)) for name, value in feed.items()}
@@ -118,6 +123,30 @@ class Noise:
             return list(runner.run(feed))[: len(case.outputs)]
         except CannotRun:
             return None
+
+    def _decided(self, case: Case, direction: int) -> Sequence[object] | None:
+        """The outputs where gates decide the other way, of what lies on one side of their kinks."""
+        if not self._is_cut:
+            self._is_cut, self._gated = True, self._cut()
+        if self._gated is None:
+            return None
+        try:
+            moved = self._gated.moved(case, direction)
+            return None if moved is None else list(self._gated.runner.run({**case.feed, **moved}))[: len(case.outputs)]
+        except CannotRun:
+            return None
+
+    def _cut(self) -> _Gated | None:
+        """The model without what its gates decide, and the model of what they compare; None without gates."""
+        plain, is_sound = self._spelled_out()
+        gates = gates_of(plain)
+        if gates is None or oversized(gates.operands) is not None:
+            return None
+        with suppress(CannotRun):
+            operands = self._workplace.runner(gates.operands, is_sound)
+            noise = Noise(self._workplace, gates.operands, operands, is_sound, self._work)
+            return _Gated(gates, operands, noise, self._workplace.runner(gates.decided, is_sound))
+        return None
 
     def _in_other_types(self, case: Case, way: str) -> Sequence[object] | None:
         """The outputs computed in float64, or in the model's own types as ONNX defines them."""
@@ -172,6 +201,27 @@ class Noise:
         return self._plain
 
 
+@dataclass(slots=True)
+class _Gated:
+    """The gates of a model, ready to run: what they compare, how far its rounding moves that, and what they let on."""
+
+    gates: Gates
+    operands: Runner
+    noise: Noise  # of the operands
+    runner: Runner  # takes what the gates decide
+    _known: tuple[Case, Sequence[Mapping[str, np.ndarray] | None]] | None = None  # of the case that was asked for last
+
+    def moved(self, case: Case, direction: int) -> Mapping[str, np.ndarray] | None:
+        """What gates decide if all that they compare is moved in a direction; None where that is what they decide."""
+        if self._known is None or self._known[0] is not case:
+            compared = [np.asarray(one) for one in self.operands.run(case.feed)]
+            of_operands = Case(case.feed, compared, case.draw)
+            samples = (self.noise.moved(of_operands, way) for way in SMOOTH_WAYS)
+            widths = widths_of(compared, (sample for sample in samples if sample is not None))
+            self._known = case, [self.gates.moved(compared, widths, one) for one in GATED_WAYS.values()]
+        return self._known[1][list(GATED_WAYS.values()).index(direction)]
+
+
 def moved_weights(model: ir.Model) -> ir.Model | None:
     """A copy with its floating-point weights moved by one unit in the last place; None where it has none.
 
@@ -221,68 +271,6 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
     return copy if count else None
 
 
-def moved_gates(model: ir.Model, *, is_open: bool = False) -> ir.Model | None:
-    """A copy in which a float counts as greater, or less, only where it is so by more than rounding; None without any.
-
-    With `is_open` it counts as such where it is less, or greater, by no more than rounding. What is equal stays equal.
-    Only comparisons in the main graph are moved. That of a Relu's result with zero, as its gradient has it, is one of
-    the Relu's operand: the result no longer tells which zeros are near the kink.
-    """
-    copy = model.clone()
-    facts = Facts(copy)
-    gates = [node for node in copy.graph if node.op_type in ("Greater", "Less") and not node.domain]
-    count = 0
-    for node in gates:
-        left, right = node.inputs
-        kind = None if left is None else facts.dtype(left)
-        if left is None or right is None or kind is None or kind.numpy().name not in SPACING:
-            continue
-        name = node.outputs[0].name
-        share, limit, zero = (
-            _constant(copy.graph, f"{name}:{title}", number, kind)
-            for title, number in (("share", GATE * SPACING[kind.numpy().name]), ("limit", 1e4), ("zero", 0.0))
-        )
-        if is_open:
-            left = _before_relu(facts, node) or left
-        size = ir.node("Abs", [left])
-        most = ir.node("ReduceMax", size.outputs, {"keepdims": 0})
-        width = ir.node("Mul", [most.outputs[0], share])
-        finite = ir.node("Less", [width.outputs[0], limit])  # also no NaN
-        chosen = ir.node("Where", [finite.outputs[0], width.outputs[0], zero])
-        moved = ir.node("Add" if (node.op_type == "Greater") != is_open else "Sub", [right, chosen.outputs[0]])
-        made = [size, most, width, finite, chosen, moved]
-        if is_open:
-            near = ir.node(node.op_type, [left, moved.outputs[0]])
-            beyond = ir.node("Less" if node.op_type == "Greater" else "Greater", [left, right])
-            made += [near, beyond, ir.node("And", [near.outputs[0], beyond.outputs[0]])]
-        for number, one in enumerate(made):
-            one.outputs[0].name = f"{name}:gate{number}"
-        copy.graph.insert_before(node, made)
-        if is_open:
-            opened = ir.node("Or", [made[-1].outputs[0], made[-1].outputs[0]])
-            copy.graph.insert_after(node, opened)
-            plain, new = node.outputs[0], opened.outputs[0]
-            new.type, new.shape = plain.type, plain.shape
-            ir.convenience.replace_all_uses_with([plain], [new], replace_graph_outputs=True)
-            opened.replace_input_with(1, plain)
-            plain.name, new.name = f"{name}:plain", name
-        else:
-            node.replace_input_with(1, moved.outputs[0])
-        count += 1
-    return copy if count else None
-
-
-def _before_relu(facts: Facts, gate: ir.Node) -> ir.Value | None:
-    """The operand of the Relu whose result is compared with zero, is it greater; None for any other comparison."""
-    left, right = gate.inputs
-    maker = None if left is None else left.producer()
-    bound = None if right is None else facts.tensor(right)
-    is_zero = bound is not None and bound.numpy().size > 0 and not np.any(bound.numpy())
-    if gate.op_type != "Greater" or not is_zero or maker is None or maker.op_type != "Relu" or maker.domain:
-        return None
-    return maker.inputs[0]
-
-
 def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Model | None:
     """A copy in which floats that are rounded to steps, and their scales, are moved by as much as counts as equal.
 
@@ -301,7 +289,7 @@ def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Mo
             tensor, dims, name = facts.tensor(value), facts.shape(value), f"{node.outputs[0].name}:step{place}"
             along = dims[-1] if dims and isinstance(dims[-1], int) and tensor is None else 1
             signs = generator.choice([-1, 1], along if tensor is None else tensor.numpy().shape)
-            factor = 1 + GATE * SPACING[kind.numpy().name] * signs
+            factor = 1 + STEP * SPACING[kind.numpy().name] * signs
             if tensor is not None:
                 moved = _constant(copy.graph, name, tensor.numpy() * factor, kind)
             else:
@@ -335,8 +323,7 @@ def _constant(graph: ir.Graph, name: str, number: float | np.ndarray, kind: ir.D
 
 
 _MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
-    "weights": moved_weights, "sums": moved_sums, "gates": moved_gates,
-    "gates open": partial(moved_gates, is_open=True),
+    "weights": moved_weights, "sums": moved_sums,
     "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
     **{way: partial(moved_steps, seed=seed, later=True) for seed, way in enumerate(LATER_WAYS)},
 }  # fmt: skip

@@ -172,9 +172,7 @@ def _floats(
     if nature.stepped and np.count_nonzero(beyond) <= MULTIPLE * np.count_nonzero(noise > limit * scale):
         # Which elements stand beside a tie is luck: as many others may be as far off as the samples are anywhere.
         beyond = np.where(distance <= np.max(noise) + limit * scale, 0.0, beyond)
-    # How far a sample moves one element is a matter of luck: the mean square of all stands in for less.
-    shares = np.divide(noise, scale, out=np.zeros(one.shape), where=scale > 0)
-    noise = np.maximum(noise, float(np.sqrt(np.mean(shares**2))) * scale)
+    noise = _levelled(noise, scale)
     multiples = np.divide(beyond, noise, out=np.where(beyond > 0, np.inf, 0.0), where=noise > 0)
     rounding = float(np.max(multiples))
     if rounding <= MULTIPLE:
@@ -184,6 +182,19 @@ def _floats(
         times = "far more than" if not np.isfinite(rounding) or rounding > 1e6 else f"{rounding:.0f} x"
         reason += f", and {times} the model's own rounding"
     return Difference(max_abs, max_rel, reason, rounding)
+
+
+def _levelled(noise: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """How far a sample moves one element is a matter of luck: the mean square of all stands in for less."""
+    shares = np.divide(noise, scale, out=np.zeros(noise.shape), where=scale > 0)
+    return np.asarray(np.maximum(noise, float(np.sqrt(np.mean(shares**2))) * scale))
+
+
+def allowance(expected: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """How far each of these finite floats may be off, `noise` being how far the samples of them are at most."""
+    magnitude = np.abs(expected.astype(np.float64))
+    scale = magnitude + largest_beside(magnitude)
+    return np.asarray(LIMITS[expected.dtype.name] * scale + MULTIPLE * _levelled(noise, scale))
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:

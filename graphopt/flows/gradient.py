@@ -14,10 +14,11 @@ from graphopt.flows.records.gradient import GradientRecord
 from graphopt.flows.shown import Shown
 from graphopt.flows.source import read, resize
 from graphopt.flows.written import Written
-from graphopt.gradient.differentiate import LossRequest, add_outputs, differentiate, remove_unused
+from graphopt.gradient.differentiate import LossRequest, add_outputs, differentiate
 from graphopt.model.dimensions import DimValue
 from graphopt.model.dims import declared
 from graphopt.model.load import Source
+from graphopt.model.nodes import remove_unused
 from graphopt.model.save import data_files, save
 from graphopt.model.signature import signature_of
 

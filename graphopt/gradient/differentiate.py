@@ -114,16 +114,6 @@ def _lacking(
     return [node for node in (*active, *inside) if not has_rule(node)]
 
 
-def remove_unused(graph: ir.Graph) -> None:
-    """Take away nodes whose results nobody reads, and initializers that nobody reads then."""
-    for node in reversed(list(graph)):
-        if not any(nodes.is_used(output) for output in node.outputs):
-            nodes.take_out(node)
-    for name, value in list(graph.initializers.items()):
-        if not nodes.is_used(value) and not value.is_graph_input():
-            del graph.initializers[name]
-
-
 def add_outputs(done: Differentiated) -> dict[str, str]:
     """Give the model an output for each gradient; returns their names by those of the values they are taken to."""
     maker, names = done.maker, {}

@@ -10,12 +10,13 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.errors import OptionError
-from graphopt.gradient.differentiate import LossRequest, differentiate, remove_unused
+from graphopt.gradient.differentiate import LossRequest, differentiate
 from graphopt.gradient.maker import GradientMaker
 from graphopt.gradient.optimizers import RULES, Change, Optimizer
 from graphopt.gradient.training import SEED, Training, train
 from graphopt.model import constants
 from graphopt.model.collection import paused_collection
+from graphopt.model.nodes import remove_unused
 from graphopt.model.operators.gradients.terms import Term
 
 METADATA = "graphopt.train_step"  # key of the model's metadata: JSON of `Step`, `from_metadata` reads it

@@ -107,6 +107,16 @@ def take_out(node: ir.Node) -> None:
     graph._nodes.remove(node)
 
 
+def remove_unused(graph: ir.Graph) -> None:
+    """Take away nodes whose results nobody reads, and initializers that nobody reads then."""
+    for node in reversed(list(graph)):
+        if not any(is_used(output) for output in node.outputs):
+            take_out(node)
+    for name, value in list(graph.initializers.items()):
+        if not is_used(value) and not value.is_graph_input():
+            del graph.initializers[name]
+
+
 # Metadata key of a node that computes a value again to save memory; it holds the name of the node that did so first.
 RECOMPUTED = "graphopt.recomputed"
 # Metadata key of a node that computes a tile of what one node computed; it holds the name of that node.

@@ -2,68 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
+import pytest
 from onnx.reference import ReferenceEvaluator
 
-from graphopt.check.noise import moved_gates
+from graphopt.check.gates import gates_of, widths_of
+from graphopt.check.noise import GATED_WAYS, WAYS, Case, Noise
+from graphopt.check.runner import Workplace
 from graphopt.model.load import load
 from tests import support
 
 PLAIN = "g (float[4,16] x) => (float[4,16] y) <float three = {3.0}> { t = Div(x, three) y = Sigmoid(t) }"
+BOTH = "g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}> { y = Greater(x, zero) z = Less(x, zero) }"
+
+
+def _moved(
+    text: str, x: np.ndarray, direction: int, samples: Sequence[Sequence[object]] = ()
+) -> list[list[object]] | None:
+    """The outputs of a model whose gates decide the other way, within what `samples` of their operands allow."""
+    gates = gates_of(load(support.model(text)))
+    assert gates is not None
+    operands = [np.asarray(one) for one in ReferenceEvaluator(ir.to_proto(gates.operands)).run(None, {"x": x})]
+    given = gates.moved(operands, widths_of(operands, samples), direction)
+    if given is None:
+        return None
+    wanted = {value.name for value in gates.decided.graph.inputs}
+    feed = {name: one for name, one in {"x": x, **given}.items() if name in wanted}
+    return [one.tolist() for one in ReferenceEvaluator(ir.to_proto(gates.decided)).run(None, feed)]
 
 
 def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
     """Of -1, 0, 5e-8, 1 and 2, one is above 0 by less than 32 units of the largest; 0 stays what it is."""
-    model = load(
-        support.model(
-            "g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}> { y = Greater(x, zero) z = Less(x, zero) }"
-        )
-    )
-    moved = moved_gates(model)
-    assert moved is not None
     x = np.array([-1, 0, 5e-8, 1, 2], np.float32)
-    for signs, expected in ((x, [0, 0, 0, 1, 1]), (-x, [1, 0, 0, 0, 0])):
-        above, _ = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": signs})
-        below = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": -signs})[1]
-        assert above.tolist() == list(map(bool, expected))
-        assert below.tolist() == list(map(bool, expected))
-    assert moved_gates(load(support.model(PLAIN))) is None
+    assert _moved(BOTH, x, -1) == [[False, False, False, True, True], [True, False, True, False, False]]
+    assert _moved(BOTH, x, 1) is None
+    assert gates_of(load(support.model(PLAIN))) is None
 
 
 def test_what_is_not_greater_by_rounding_alone_comes_out_the_other_way_too() -> None:
     """Of -1, -5e-8, 0, 1 and 2, one is below 0 by less than 32 units of the largest; 0 stays what it is."""
-    model = load(
-        support.model(
-            "g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}> { y = Greater(x, zero) z = Less(x, zero) }"
-        )
-    )
-    moved = moved_gates(model, is_open=True)
-    assert moved is not None
     x = np.array([-1, -5e-8, 0, 1, 2], np.float32)
-    above = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": x})[0]
-    below = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": -x})[1]
-    assert above.tolist() == below.tolist() == [False, True, False, True, True]
-    assert moved_gates(load(support.model(PLAIN)), is_open=True) is None
+    assert _moved(BOTH, x, 1) == [[False, True, False, True, True], [True, False, False, False, False]]
+    assert _moved(BOTH, x, -1) is None
 
 
-def test_the_gate_of_a_relu_is_opened_by_the_operand_of_the_relu() -> None:
+def test_a_gate_is_as_wide_as_samples_move_its_operand() -> None:
+    """A sample moves one element by 1e-3: 8e-3 below zero is within ten times that, in the next element it is not."""
+    x = np.array([-8e-3, -8e-3, 1, 1, 1], np.float32)
+    sample = x + np.array([1e-3, 0, 0, 0, 0], np.float32)
+    assert _moved(BOTH, x, 1, [[sample, np.zeros(())]]) == [[True, False, True, True, True], [False, True, False, False, False]]
+    assert _moved(BOTH, x, 1) is None
+
+
+def test_the_gate_of_a_relu_is_one_of_the_operand_of_the_relu() -> None:
     """Its result is 0 far below the kink and near it; a gate of another bound than zero is one of the result."""
     text = """g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}, float one = {1.0}> {
         r = Relu(x) y = Greater(r, zero) z = Greater(r, one)
     }"""
-    moved = moved_gates(load(support.model(text)), is_open=True)
-    assert moved is not None
     x = np.array([-1, -5e-8, 0, 1 - 5e-8, 2], np.float32)
-    y, z = ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": x})
-    assert y.tolist() == [False, True, False, True, True]
-    assert z.tolist() == [False, False, False, True, True]
+    assert _moved(text, x, 1) == [[False, True, False, True, True], [False, False, False, True, True]]
 
 
 def test_a_gate_of_a_number_without_bound_is_not_moved() -> None:
-    moved = moved_gates(
-        load(support.model("g (float[3] x) => (bool[3] y) <float zero = {0.0}> { y = Greater(x, zero) }"))
-    )
-    assert moved is not None
-    x = np.array([np.inf, np.nan, 1], np.float32)
-    assert ReferenceEvaluator(ir.to_proto(moved)).run(None, {"x": x})[0].tolist() == [True, False, True]
+    x = np.array([np.inf, np.nan, -5e-8, -np.inf, 1], np.float32)
+    assert _moved(BOTH, x, 1) == [[True, False, True, False, True], [False, False, False, True, False]]
+
+
+@pytest.mark.parametrize(("kind", "direction", "expected"), [("Sign", -1, -1.0), ("LessOrEqual", -1, True)])
+def test_other_kinds_of_gates_are_moved_too(kind: str, direction: int, expected: object) -> None:
+    """5e-8 beside 1 may be below zero; zero itself stays zero, which is no more than zero."""
+    operands, type_ = ("x", "float") if kind == "Sign" else ("x, zero", "bool")
+    text = f"g (float[5] x) => ({type_}[5] y) <float zero = {{0.0}}> {{ y = {kind}({operands}) }}"
+    found = _moved(text, np.array([5e-8, 0, 1, 1, 1], np.float32), direction)
+    assert found is not None and found[0][0] == expected
+    assert found[0][1] == (0.0 if kind == "Sign" else True)
+
+
+def test_what_rounding_adds_up_to_before_a_gate_decides_there() -> None:
+    """Beside 10,000 a number loses ten bits: what is left of 1e-3 may be below zero, and of 0.16 may not."""
+    text = """g (float[1,16] x) => (float[1,16] y) <float big = {10000.0}, float three = {3.0}, float zero = {0.0}> {
+        t = Div(x, three) a = Add(t, big) b = Sub(a, big) s = Greater(b, zero) f = Cast<to = 1>(s) y = Mul(f, x)
+    }"""
+    model, x = load(support.model(text)), np.full((1, 16), 0.5, np.float32)
+    x[0, 0] = 3e-3
+    feed = {"x": x}
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True)
+        case = Case(feed, runner.run(feed), "normal")
+        list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
+    (closed,) = case.samples[WAYS.index("gates")]
+    assert np.asarray(case.outputs[0])[0, 0] == x[0, 0]
+    assert np.asarray(closed)[0].tolist() == [0.0, *x[0, 1:].tolist()]
+    assert case.samples[WAYS.index("gates open")] is case.outputs
+    assert set(GATED_WAYS) == {"gates", "gates open"}

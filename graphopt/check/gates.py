@@ -1,0 +1,154 @@
+"""Gates: comparisons of floats, and signs, whose results rounding decides where their operands are as good as equal.
+
+What a gate lets through is all or nothing, as the gradient of a Relu whose operand lies beside zero. Rounding grows
+from layer to layer, and so does the width of the zone in which it decides: how far samples of the model's own rounding
+move an operand tells how wide it is. A model with gates becomes two: one that gives what its gates compare, and one
+that takes what they decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.check.tolerance import SPACING, allowance
+from graphopt.model.facts import Facts
+from graphopt.model.nodes import remove_unused
+
+
+def _sign(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return np.asarray(np.sign(left - right))
+
+
+KINDS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "Greater": np.greater, "Less": np.less, "GreaterOrEqual": np.greater_equal, "LessOrEqual": np.less_equal,
+    "Sign": _sign,
+}  # fmt: skip
+DECIDED = ":decided"  # behind the name of a gate's result: the input that takes its place
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One node: its kind, the name of its result, and where its operands are among those of all gates."""
+
+    kind: str
+    result: str
+    left: int
+    right: int | None  # None: zero
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The gates of a model's main graph."""
+
+    gates: tuple[Gate, ...]
+    operands: ir.Model  # a copy whose outputs are what the gates compare
+    decided: ir.Model  # a copy in which inputs take the place of the gates' results
+
+    def moved(
+        self, operands: Sequence[np.ndarray], widths: Sequence[np.ndarray], direction: int
+    ) -> dict[str, np.ndarray] | None:
+        """What the gates decide if operands are moved by their widths: inputs of the `decided` model.
+
+        In the `direction` 1 what lies below a kink counts as beyond it, with -1 what lies above. What is equal stays
+        equal: that is meant. None where no gate decides otherwise.
+        """
+        found, any_moved = {}, False
+        for gate in self.gates:
+            left, zero = operands[gate.left], np.zeros((), operands[gate.left].dtype)
+            right = zero if gate.right is None else operands[gate.right]
+            width = widths[gate.left] + (0.0 if gate.right is None else widths[gate.right])
+            with np.errstate(invalid="ignore", over="ignore"):
+                apart = left.astype(np.float64) - right
+                near = (np.abs(apart) <= width) & (apart * direction < 0)
+            decide = KINDS[gate.kind]
+            other = decide(np.asarray(direction, left.dtype), zero)
+            result = decide(left, right)
+            found[gate.result + DECIDED] = np.where(near, other, result).astype(result.dtype)
+            any_moved = any_moved or bool(near.any())
+        return found if any_moved else None
+
+
+def widths_of(operands: Sequence[np.ndarray], samples: Iterable[Sequence[object]]) -> list[np.ndarray]:
+    """How far each operand may be off, by samples of all of them; 0 where it is no finite number."""
+    noise = [np.zeros(operand.shape) for operand in operands]
+    for sample in samples:
+        for one, operand, moved in zip(noise, operands, sample, strict=True):
+            if isinstance(moved, np.ndarray) and moved.shape == operand.shape:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    distance = np.abs(moved.astype(np.float64) - operand)
+                np.maximum(one, distance, out=one, where=np.isfinite(distance))
+    found = []
+    for one, operand in zip(noise, operands, strict=True):
+        finite = np.isfinite(operand)
+        width = allowance(np.where(finite, operand, 0), one) if operand.size else one
+        found.append(np.where(finite, width, 0.0))
+    return found
+
+
+def gates_of(model: ir.Model) -> Gates | None:
+    """The gates of the main graph; None where it has none.
+
+    Relu's result is compared with zero in its gradient: its operand is what rounding moves there, for the result no
+    longer tells which zeros lie beside the kink.
+    """
+    operands, decided = model.clone(), model.clone()
+    facts = Facts(operands)
+    places: dict[ir.Value, int] = {}
+    gates: list[Gate] = []
+    for node, other in zip(tuple(operands.graph), tuple(decided.graph), strict=True):
+        compared = [value for value in node.inputs if value is not None]
+        kinds = [facts.dtype(value) for value in compared]
+        if node.domain or node.op_type not in KINDS or any(not _is_moved(kind) for kind in kinds):
+            continue
+        result = node.outputs[0]
+        if not result.uses() and not result.is_graph_output():
+            continue
+        compared[0] = _before_relu(facts, node) or compared[0]
+        left, *rest = (places.setdefault(value, len(places)) for value in compared)
+        gates.append(Gate(node.op_type, result.name or "", left, rest[0] if rest else None))
+        kind = ir.DataType.BOOL if node.op_type != "Sign" else kinds[0]
+        assert kind is not None, "it is a float that has been looked at"
+        given = ir.Value(name=f"{result.name}{DECIDED}", type=ir.TensorType(kind))
+        decided.graph.inputs.append(given)
+        _become_identity(other, given)
+    if not gates:
+        return None
+    operands.graph.outputs.clear()
+    for number, value in enumerate(places):
+        copied = ir.node("Identity", [value])
+        copied.outputs[0].name = f"gate:operand{number}"
+        kind = facts.dtype(value)
+        assert kind is not None, "it is a float that has been looked at"
+        copied.outputs[0].type = ir.TensorType(kind)
+        operands.graph.append(copied)
+        operands.graph.outputs.append(copied.outputs[0])
+    remove_unused(operands.graph)
+    remove_unused(decided.graph)
+    return Gates(tuple(gates), operands, decided)
+
+
+def _is_moved(kind: ir.DataType | None) -> bool:
+    """Whether it is a type of floats that rounding moves."""
+    return kind is not None and kind.is_floating_point() and kind.numpy().name in SPACING
+
+
+def _become_identity(node: ir.Node, given: ir.Value) -> None:
+    """Let the node give what is given, in place of its result."""
+    node.op_type = "Identity"
+    node.attributes.clear()
+    node.resize_inputs(1)
+    node.replace_input_with(0, given)
+
+
+def _before_relu(facts: Facts, gate: ir.Node) -> ir.Value | None:
+    """The operand of the Relu whose result is compared with zero, is it greater; None for any other comparison."""
+    maker = None if gate.inputs[0] is None else gate.inputs[0].producer()
+    if gate.op_type != "Greater" or maker is None or maker.op_type != "Relu" or maker.domain:
+        return None
+    bound = None if gate.inputs[1] is None else facts.tensor(gate.inputs[1])
+    is_zero = bound is not None and bound.numpy().size > 0 and not np.any(bound.numpy())
+    return maker.inputs[0] if is_zero else None
