@@ -190,11 +190,10 @@ def _levelled(noise: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(noise, float(np.sqrt(np.mean(shares**2))) * scale))
 
 
-def allowance(expected: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """How far each of these finite floats may be off, `noise` being how far the samples of them are at most."""
+def rounding_of(expected: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """How far rounding moves each of these finite floats, `noise` being how far the samples of it are at most."""
     magnitude = np.abs(expected.astype(np.float64))
-    scale = magnitude + largest_beside(magnitude)
-    return np.asarray(LIMITS[expected.dtype.name] * scale + MULTIPLE * _levelled(noise, scale))
+    return _levelled(noise, magnitude + largest_beside(magnitude))
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:

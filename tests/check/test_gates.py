@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
 from graphopt.check.gates import gates_of, widths_of
-from graphopt.check.noise import GATED_WAYS, WAYS, Case, Noise
+from graphopt.check.noise import WAYS, Case, Noise
 from graphopt.check.runner import Workplace
 from graphopt.model.load import load
 from tests import support
@@ -19,14 +17,16 @@ PLAIN = "g (float[4,16] x) => (float[4,16] y) <float three = {3.0}> { t = Div(x,
 BOTH = "g (float[5] x) => (bool[5] y, bool[5] z) <float zero = {0.0}> { y = Greater(x, zero) z = Less(x, zero) }"
 
 
-def _moved(
-    text: str, x: np.ndarray, direction: int, samples: Sequence[Sequence[object]] = ()
-) -> list[list[object]] | None:
-    """The outputs of a model whose gates decide the other way, within what `samples` of their operands allow."""
+def _moved(text: str, x: np.ndarray, direction: int, sample: np.ndarray | None = None) -> list[list[object]] | None:
+    """The outputs of a model whose gates decide the other way, as far as a sample of x lets them.
+
+    Without a sample one unit in the last place moves every element.
+    """
     gates = gates_of(load(support.model(text)))
     assert gates is not None
     operands = [np.asarray(one) for one in ReferenceEvaluator(ir.to_proto(gates.operands)).run(None, {"x": x})]
-    given = gates.moved(operands, widths_of(operands, samples), direction)
+    moved = [one * np.float32(1 + 2**-23) for one in operands] if sample is None else [sample, *operands[1:]]
+    given = gates.moved(operands, widths_of(operands, [moved]), direction)
     if given is None:
         return None
     wanted = {value.name for value in gates.decided.graph.inputs}
@@ -35,7 +35,7 @@ def _moved(
 
 
 def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
-    """Of -1, 0, 5e-8, 1 and 2, one is above 0 by less than 32 units of the largest; 0 stays what it is."""
+    """Of -1, 0, 5e-8, 1 and 2, one is above 0 by less than what rounding moves; 0 stays what it is."""
     x = np.array([-1, 0, 5e-8, 1, 2], np.float32)
     assert _moved(BOTH, x, -1) == [[False, False, False, True, True], [True, False, True, False, False]]
     assert _moved(BOTH, x, 1) is None
@@ -43,18 +43,19 @@ def test_what_is_greater_by_rounding_alone_comes_out_the_other_way() -> None:
 
 
 def test_what_is_not_greater_by_rounding_alone_comes_out_the_other_way_too() -> None:
-    """Of -1, -5e-8, 0, 1 and 2, one is below 0 by less than 32 units of the largest; 0 stays what it is."""
+    """Of -1, -5e-8, 0, 1 and 2, one is below 0 by less than what rounding moves; 0 stays what it is."""
     x = np.array([-1, -5e-8, 0, 1, 2], np.float32)
     assert _moved(BOTH, x, 1) == [[False, True, False, True, True], [True, False, False, False, False]]
     assert _moved(BOTH, x, -1) is None
 
 
-def test_a_gate_is_as_wide_as_samples_move_its_operand() -> None:
-    """A sample moves one element by 1e-3: 8e-3 below zero is within ten times that, in the next element it is not."""
-    x = np.array([-8e-3, -8e-3, 1, 1, 1], np.float32)
+def test_a_gate_is_three_times_as_wide_as_samples_move_its_operand() -> None:
+    """A sample moves one element by 1e-3: 2e-3 below zero is within the width, and in the next element it is not."""
+    x = np.array([-2e-3, -2e-3, 1, 1, 1], np.float32)
     sample = x + np.array([1e-3, 0, 0, 0, 0], np.float32)
-    assert _moved(BOTH, x, 1, [[sample, np.zeros(())]]) == [[True, False, True, True, True], [False, True, False, False, False]]
-    assert _moved(BOTH, x, 1) is None
+    found = _moved(BOTH, x, 1, sample)
+    assert found == [[True, False, True, True, True], [False, True, False, False, False]]
+    assert _moved(BOTH, x, 1, x) is None
 
 
 def test_the_gate_of_a_relu_is_one_of_the_operand_of_the_relu() -> None:
@@ -82,19 +83,20 @@ def test_other_kinds_of_gates_are_moved_too(kind: str, direction: int, expected:
 
 
 def test_what_rounding_adds_up_to_before_a_gate_decides_there() -> None:
-    """Beside 10,000 a number loses ten bits: what is left of 1e-3 may be below zero, and of 0.16 may not."""
-    text = """g (float[1,16] x) => (float[1,16] y) <float big = {10000.0}, float three = {3.0}, float zero = {0.0}> {
-        t = Div(x, three) a = Add(t, big) b = Sub(a, big) s = Greater(b, zero) f = Cast<to = 1>(s) y = Mul(f, x)
+    """Beside 10,000 a number loses ten bits: a sixth may be more than 0.1668 then, and a third is in any case."""
+    text = """g (float[1,16] x) => (float[1,16] y) <
+            float big = {10000.0}, float three = {3.0}, float bound = {0.1668}
+        > {
+        t = Div(x, three) a = Add(t, big) b = Sub(a, big) s = Greater(b, bound) f = Cast<to = 1>(s) y = Mul(f, x)
     }"""
-    model, x = load(support.model(text)), np.full((1, 16), 0.5, np.float32)
-    x[0, 0] = 3e-3
+    model, x = load(support.model(text)), np.ones((1, 16), np.float32)
+    x[0, 0] = 0.5
     feed = {"x": x}
     with Workplace() as workplace:
         runner = workplace.runner(model, True)
         case = Case(feed, runner.run(feed), "normal")
         list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
     (closed,) = case.samples[WAYS.index("gates")]
-    assert np.asarray(case.outputs[0])[0, 0] == x[0, 0]
+    assert np.asarray(case.outputs[0])[0].tolist() == x[0].tolist()
     assert np.asarray(closed)[0].tolist() == [0.0, *x[0, 1:].tolist()]
     assert case.samples[WAYS.index("gates open")] is case.outputs
-    assert set(GATED_WAYS) == {"gates", "gates open"}
