@@ -10,8 +10,9 @@ import onnxruntime
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from graphopt.gradient.differentiate import LossRequest, add_outputs, differentiate, remove_unused
+from graphopt.gradient.differentiate import LossRequest, add_outputs, differentiate
 from graphopt.model.load import load
+from graphopt.model.nodes import remove_unused
 from graphopt.model.save import to_proto
 
 # A central difference is wrong by the square of its step, and by the rounding of the loss through it.
