@@ -82,6 +82,13 @@ def test_other_kinds_of_gates_are_moved_too(kind: str, direction: int, expected:
     assert found[0][1] == (0.0 if kind == "Sign" else True)
 
 
+def test_integers_and_operands_that_are_broadcast_by_attributes_are_no_gates() -> None:
+    counts = "g (int64[5] x) => (bool[5] y) <int64 zero = {0}> { y = Greater(x, zero) }"
+    assert gates_of(load(support.model(counts))) is None
+    old = "g (float[2,3] x, float[2] z) => (bool[2,3] y) { y = Greater <broadcast = 1, axis = 0> (x, z) }"
+    assert gates_of(load(support.model(old, opset=6))) is None
+
+
 def test_what_rounding_adds_up_to_before_a_gate_decides_there() -> None:
     """Beside 10,000 a number loses ten bits: a sixth may be more than 0.1668 then, and a third is in any case."""
     text = """g (float[1,16] x) => (float[1,16] y) <
