@@ -171,7 +171,9 @@ class _Ties:
                 return
             if not shape or 0 in shape or value.const_value is not None:
                 continue
-            same = self._add("Reshape", [value, self._number(latest, shape, node)], node, value.type, ir.Shape(shape))
+            kind = self._facts.dtype(value)  # files may declare none
+            type = value.type if kind is None else ir.TensorType(kind)
+            same = self._add("Reshape", [value, self._number(latest, shape, node)], node, type, ir.Shape(shape))
             node.replace_input_with(position, same)
             return
 

@@ -95,6 +95,15 @@ def test_what_is_computed_again_reads_its_operand_in_a_shape_that_comes_late(tmp
     np.testing.assert_array_equal(plain, after)
 
 
+def test_a_tied_operand_has_a_type_where_the_file_declares_none() -> None:
+    """A shape without a type is not written, and ONNX's library says so for each."""
+    text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { a = Sin(x) b = Exp(a) d = Exp(b) c = Exp(a) y = Add(d, c) }"
+    model = computed_again(text, "c")
+    assert next(node for node in model.graph if node.op_type == "Sin").outputs[0].type is None
+    assert tie(model)
+    assert next(node for node in model.graph if node.op_type == "Reshape").outputs[0].dtype is ir.DataType.FLOAT
+
+
 def test_one_tie_holds_what_follows_in_the_same_computation() -> None:
     text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { a = Sin(x) b = Exp(a) c = Sin(x) d = Neg(c) y = Add(b, d) }"
     model = computed_again(text, "c")
