@@ -4,6 +4,9 @@ What a gate lets through is all or nothing, as the gradient of a Relu whose oper
 from layer to layer, and so does the width of the zone in which it decides: how far samples of the model's own rounding
 move an operand tells how wide it is. A model with gates becomes two: one that gives what its gates compare, and one
 that takes what they decide.
+
+Squares of which arithmetic makes outputs are moved in the same way, by the width of what is squared: rounding three
+times as large is nine times as large in them, and a gradient that is nothing but rounding gives Adam's step its sign.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import onnx_ir as ir
 from graphopt.check.tolerance import SPACING, rounding_of
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import remove_unused
+from graphopt.model.operators.table import operator_of
 
 
 def _sign(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -27,6 +31,7 @@ KINDS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Greater": np.greater, "Less": np.less, "GreaterOrEqual": np.greater_equal, "LessOrEqual": np.less_equal,
     "Sign": _sign,
 }  # fmt: skip
+SQUARE = "Square"
 # A gate's width, in what rounding moves its operands by: of normal errors one in 370 is larger than three times their
 # root mean square. With ten times, changes of a step of 50 layers passed that were noticed with three.
 WIDTH = 3.0
@@ -35,7 +40,10 @@ DECIDED = ":decided"  # behind the name of a gate's result: the input that takes
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One node: its kind, the name of its result, and where its operands are among those of all gates."""
+    """One node: its kind, the name of what is given in place of its result, and where its operands are among all.
+
+    Of a square it is what is squared.
+    """
 
     kind: str
     result: str
@@ -45,7 +53,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The gates of a model's main graph."""
+    """The gates of a model's main graph, or its squares."""
 
     gates: tuple[Gate, ...]
     operands: ir.Model  # a copy whose outputs are what the gates compare
@@ -57,11 +65,15 @@ class Gates:
         """What the gates decide if operands are moved by their widths: inputs of the `decided` model.
 
         In the `direction` 1 what lies below a kink counts as beyond it, with -1 what lies above. What is equal stays
-        equal: that is meant. None where no gate decides otherwise.
+        equal: that is meant. None where no gate decides otherwise. What is squared is moved as a whole.
         """
         found, any_moved = {}, False
         for gate in self.gates:
             left, zero = operands[gate.left], np.zeros((), operands[gate.left].dtype)
+            if gate.kind == SQUARE:
+                found[gate.result + DECIDED] = (left + direction * widths[gate.left]).astype(left.dtype)
+                any_moved = any_moved or bool(widths[gate.left].any())
+                continue
             right = zero if gate.right is None else operands[gate.right]
             width = widths[gate.left] + (0.0 if gate.right is None else widths[gate.right])
             with np.errstate(invalid="ignore", over="ignore"):
@@ -117,9 +129,42 @@ def gates_of(model: ir.Model) -> Gates | None:
         gates.append(Gate(node.op_type, result.name or "", left, rest[0] if rest else None))
         kind = ir.DataType.BOOL if node.op_type != "Sign" else kinds[0]
         assert kind is not None, "it is a float that has been looked at"
-        given = ir.Value(name=f"{result.name}{DECIDED}", type=ir.TensorType(kind))
-        decided.graph.inputs.append(given)
-        _become_identity(other, given)
+        _become_identity(other, _given(decided, result.name or "", kind))
+    return _made(facts, operands, decided, places, gates)
+
+
+def squares_of(model: ir.Model) -> Gates | None:
+    """What is squared in the main graph, where arithmetic alone makes outputs of the square; None where nothing is.
+
+    Other uses of it are moved along, as those of a gradient in Adam's step.
+    """
+    operands, decided = model.clone(), model.clone()
+    facts = Facts(operands)
+    places: dict[ir.Value, int] = {}
+    gates: list[Gate] = []
+    for node, other in zip(tuple(operands.graph), tuple(decided.graph), strict=True):
+        if not _is_square(node) or not _is_moved(facts.dtype(node.outputs[0])) or not _makes_output(node.outputs[0]):
+            continue
+        value, kind, squared = node.inputs[0], facts.dtype(node.outputs[0]), other.inputs[0]
+        assert value is not None and kind is not None and squared is not None, "they were looked at"
+        if value in places or value.producer() is None:
+            continue
+        gates.append(Gate(SQUARE, value.name or "", places.setdefault(value, len(places)), None))
+        ir.convenience.replace_all_uses_with(squared, _given(decided, value.name or "", kind))
+    return _made(facts, operands, decided, places, gates)
+
+
+def _given(model: ir.Model, name: str, kind: ir.DataType) -> ir.Value:
+    """A new input in place of the value with this name."""
+    given = ir.Value(name=f"{name}{DECIDED}", type=ir.TensorType(kind))
+    model.graph.inputs.append(given)
+    return given
+
+
+def _made(
+    facts: Facts, operands: ir.Model, decided: ir.Model, places: Mapping[ir.Value, int], gates: Sequence[Gate]
+) -> Gates | None:
+    """The two models without what they do not need; None where there are no gates."""
     if not gates:
         return None
     operands.graph.outputs.clear()
@@ -139,6 +184,25 @@ def gates_of(model: ir.Model) -> Gates | None:
 def _is_moved(kind: ir.DataType | None) -> bool:
     """Whether it is a type of floats that rounding moves."""
     return kind is not None and kind.is_floating_point() and kind.numpy().name in SPACING
+
+
+def _is_square(node: ir.Node) -> bool:
+    return node.op_type == "Mul" and not node.domain and node.inputs[0] is node.inputs[1]
+
+
+def _makes_output(value: ir.Value) -> bool:
+    """Whether an output is computed from the value element by element."""
+    waiting, seen = [value], {value}
+    while waiting:
+        one = waiting.pop()
+        if one.is_graph_output():
+            return True
+        for use in one.uses():
+            operator = operator_of(use.node)
+            if operator is not None and operator.formula is not None and not seen.issuperset(use.node.outputs):
+                seen.update(use.node.outputs)
+                waiting += use.node.outputs
+    return False
 
 
 def _become_identity(node: ir.Node, given: ir.Value) -> None:

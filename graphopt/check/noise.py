@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
-from graphopt.check.gates import Gates, gates_of, widths_of
+from graphopt.check.gates import Gates, gates_of, squares_of, widths_of
 from graphopt.check.lineage import STEPS, SUMS
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
@@ -38,11 +38,16 @@ MOVED_BYTES = 64 << 20  # of weights, the small ones first
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
 STEPPED_WAYS = ("steps", "steps again", "steps once more")
+Cut = Callable[[ir.Model], "Gates | None"]
 SMOOTH_WAYS = (
     "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums",
 )  # fmt: skip
-GATED_WAYS: Mapping[str, int] = {"gates": -1, "gates open": 1}  # the direction in which what gates compare is moved
+# Where a model is cut, and the direction in which what gates compare, or what is squared, is moved.
+GATED_WAYS: Mapping[str, tuple[Cut, int]] = {
+    "gates": (gates_of, -1), "gates open": (gates_of, 1), "squares": (squares_of, -1), "squares up": (squares_of, 1),
+}  # fmt: skip
 WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS)
+OPERAND_WAYS = (*SMOOTH_WAYS, "gates", "gates open")  # of what is squared
 LATER_WAYS = ("later steps", "later steps again", "later steps once more")
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
 STEP = 32  # units in the last place, by which numbers that are rounded to steps are moved: as many count as equal
@@ -79,8 +84,7 @@ class Noise:
         self._runners: dict[str, Runner | None] = {}
         self._computed: dict[str, Double | Definition | None] = {}
         self._plain: tuple[ir.Model, bool] | None = None
-        self._gated: _Gated | None = None
-        self._is_cut = False  # whether gates have been looked for
+        self._gated: dict[Cut, _Gated | None] = {}
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
@@ -103,7 +107,7 @@ class Noise:
         if way in ("double", "definition"):
             return self._in_other_types(case, way)
         if way in GATED_WAYS:
-            return self._decided(case, GATED_WAYS[way])
+            return self._decided(case, *GATED_WAYS[way])
         feed = case.feed
         if way in ("inputs", "both", "both again", "both once more"):
             moved = {name: _moved(value, seed=WAYS.index(way)) for name, value in feed.items()}
@@ -124,28 +128,30 @@ class Noise:
         except CannotRun:
             return None
 
-    def _decided(self, case: Case, direction: int) -> Sequence[object] | None:
+    def _decided(self, case: Case, cut: Cut, direction: int) -> Sequence[object] | None:
         """The outputs where gates decide the other way, of what lies on one side of their kinks."""
-        if not self._is_cut:
-            self._is_cut, self._gated = True, self._cut()
-        if self._gated is None:
+        if cut not in self._gated:
+            self._gated[cut] = self._made_of(cut)
+        gated = self._gated[cut]
+        if gated is None:
             return None
         try:
-            moved = self._gated.moved(case, direction)
-            return None if moved is None else list(self._gated.runner.run({**case.feed, **moved}))[: len(case.outputs)]
+            moved = gated.moved(case, direction)
+            return None if moved is None else list(gated.runner.run({**case.feed, **moved}))[: len(case.outputs)]
         except CannotRun:
             return None
 
-    def _cut(self) -> _Gated | None:
+    def _made_of(self, cut: Cut) -> _Gated | None:
         """The model without what its gates decide, and the model of what they compare; None without gates."""
         plain, is_sound = self._spelled_out()
-        gates = gates_of(plain)
+        gates = cut(plain)
         if gates is None or oversized(gates.operands) is not None:
             return None
         with suppress(CannotRun):
             operands = self._workplace.runner(gates.operands, is_sound)
             noise = Noise(self._workplace, gates.operands, operands, is_sound, self._work)
-            return _Gated(gates, operands, noise, self._workplace.runner(gates.decided, is_sound))
+            runner = self._workplace.runner(gates.decided, is_sound)
+            return _Gated(gates, operands, noise, runner, SMOOTH_WAYS if cut is gates_of else OPERAND_WAYS)
         return None
 
     def _in_other_types(self, case: Case, way: str) -> Sequence[object] | None:
@@ -209,17 +215,18 @@ class _Gated:
     operands: Runner
     noise: Noise  # of the operands
     runner: Runner  # takes what the gates decide
-    _known: tuple[Case, Sequence[Mapping[str, np.ndarray] | None]] | None = None  # of the case that was asked for last
+    ways: Sequence[str]  # in which the operands are moved
+    _known: tuple[Case, Mapping[int, Mapping[str, np.ndarray] | None]] | None = None  # of the last case, by direction
 
     def moved(self, case: Case, direction: int) -> Mapping[str, np.ndarray] | None:
         """What gates decide if all that they compare is moved in a direction; None where that is what they decide."""
         if self._known is None or self._known[0] is not case:
             compared = [np.asarray(one) for one in self.operands.run(case.feed)]
             of_operands = Case(case.feed, compared, case.draw)
-            samples = (self.noise.moved(of_operands, way) for way in SMOOTH_WAYS)
+            samples = (self.noise.moved(of_operands, way) for way in self.ways)
             widths = widths_of(compared, (sample for sample in samples if sample is not None))
-            self._known = case, [self.gates.moved(compared, widths, one) for one in GATED_WAYS.values()]
-        return self._known[1][list(GATED_WAYS.values()).index(direction)]
+            self._known = case, {one: self.gates.moved(compared, widths, one) for one in (-1, 1)}
+        return self._known[1][direction]
 
 
 def moved_weights(model: ir.Model) -> ir.Model | None:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from graphopt.check.gates import gates_of, widths_of
+from graphopt.check.gates import gates_of, squares_of, widths_of
 from graphopt.check.noise import WAYS, Case, Noise
 from graphopt.check.runner import Workplace
 from graphopt.model.load import load
@@ -107,3 +107,47 @@ def test_what_rounding_adds_up_to_before_a_gate_decides_there() -> None:
     assert np.asarray(case.outputs[0])[0].tolist() == x[0].tolist()
     assert np.asarray(closed)[0].tolist() == [0.0, *x[0, 1:].tolist()]
     assert case.samples[WAYS.index("gates open")] is case.outputs
+
+
+def test_what_is_squared_is_moved_by_its_width_with_all_its_uses() -> None:
+    """Three times as much rounding is nine times as much in a square; a sum beside it is moved along."""
+    text = "g (float[3] x) => (float[3] y, float[3] z) { t = Neg(x) s = Mul(t, t) y = Sqrt(s) z = Add(t, x) }"
+    squares = squares_of(load(support.model(text)))
+    assert squares is not None
+    t = np.array([0.0, -1, 4], np.float32)
+    widths = [np.array([0.5, 0.25, 0], np.float64)]
+    given = squares.moved([t], widths, 1)
+    assert given is not None and given["t:decided"].tolist() == [0.5, -0.75, 4]
+    found = ReferenceEvaluator(ir.to_proto(squares.decided)).run(None, {"x": -t, **given})
+    assert found[0].tolist() == [0.5, 0.75, 4] and found[1].tolist() == [0.5, 0.25, 0]
+    assert squares.moved([t], [np.zeros(3)], 1) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[3] x) => (float[1] y) { t = Neg(x) s = Mul(t, t) y = ReduceMean(s) }",
+        "g (float[3] x) => (float[3] y) { t = Neg(x) y = Mul(t, x) }",
+        "g (float[3] x) => (float[3] y) { y = Mul(x, x) }",
+        "g (int64[3] x) => (int64[3] y) { t = Neg(x) y = Mul(t, t) }",
+    ],
+    ids=["through a mean", "a product", "of an input", "of integers"],
+)
+def test_other_products_are_no_squares_of_outputs(text: str) -> None:
+    assert squares_of(load(support.model(text))) is None
+
+
+def test_the_sign_of_a_step_by_a_gradient_of_rounding_alone_comes_out_both_ways() -> None:
+    """Adam's first step is the sign of the gradient: a third less a third, beside numbers that are no rounding."""
+    text = """g (float[1,16] x) => (float[1,16] y) <float three = {3.0}, float third = {0.33333334}> {
+        t = Div(x, three) a = Sub(t, third) s = Mul(a, a) r = Sqrt(s) e = Abs(third) d = Mul(e, r) y = Div(a, d)
+    }"""
+    model, x = load(support.model(text)), np.full((1, 16), 2, np.float32)
+    x[0, 0] = 1 + 2**-22
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True)
+        case = Case({"x": x}, runner.run({"x": x}), "normal")
+        list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
+    down, up = (np.asarray(case.samples[WAYS.index(way)][0]) for way in ("squares", "squares up"))
+    assert down[0, 0] * up[0, 0] < 0, "its gradient is as large as its rounding"
+    assert (down[0, 1:] * up[0, 1:] > 0).all()
