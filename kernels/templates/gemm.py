@@ -10,7 +10,7 @@ work on what is here, as a network finds its weights in memory.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -23,7 +23,16 @@ from kernels.size import Undecided, bound, is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import origins
-from kernels.templates.gemm_choice import GemmCandidate, candidates, estimate, lanes_of, near_part, widens
+from kernels.templates.gemm_choice import (
+    GemmCandidate,
+    candidates,
+    estimate,
+    family,
+    lanes_of,
+    near_part,
+    steady,
+    widens,
+)
 from kernels.templates.gemm_free import FreeProductBuilder, is_of_any_width
 from kernels.templates.gemm_problem import Gemm, InvalidGemm
 from kernels.templates.grid import (
@@ -45,15 +54,7 @@ from kernels.templates.narrow import NARROW, write_widening
 from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
-from kernels.templates.tile import (
-    GROUP,
-    LINE,
-    Asked,
-    ProductArithmetic,
-    ProductTile,
-    asked,
-    write_tile,
-)
+from kernels.templates.tile import GROUP, LINE, Asked, ProductArithmetic, ProductTile, asked, write_tile
 from kernels.tensor.expression import Variable
 
 _DTYPES: dict[ProductArithmetic, tuple[DType, DType]] = {
@@ -71,17 +72,7 @@ def build(gemm: Gemm, candidate: GemmCandidate, target: Target, name: str = "gem
     return GemmBuilder(gemm, candidate, target, name).kernel()
 
 
-def family(candidate: GemmCandidate) -> tuple[str, Hashable]:
-    """Whether the depth is taken in parts, and the tile."""
-    return ("in parts" if candidate.depth_block else "whole"), (candidate.rows, candidate.vectors, candidate.b)
-
-
 TILES = (1, 2, 3, 4, 8)  # of rows of any number: so many and more have code of their own
-
-
-def steady(candidate: GemmCandidate) -> float:
-    """Best with three rows for each vector: few rows then keep enough sums at work, and are not cut in two."""
-    return -abs(candidate.rows - 3 * candidate.vectors)
 
 
 GEMM = Template("product", Gemm, candidates, build, estimate, family=family, steady=steady)

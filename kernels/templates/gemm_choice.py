@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -134,6 +135,16 @@ def near_part(gemm: Gemm, target: Target, vectors: int, rows: int) -> int | None
     near = max(_LEAST_PART, target.l1 // 2 // (target.vector_bytes * vectors) // _LEAST_PART * _LEAST_PART)
     stays = 4 * groups * rows <= target.l2 // 2 and gemm.arithmetic != "f64"
     return near if stays and groups >= 2 * near else None
+
+
+def family(candidate: GemmCandidate) -> tuple[str, Hashable]:
+    """Whether the depth is taken in parts, and the tile."""
+    return ("in parts" if candidate.depth_block else "whole"), (candidate.rows, candidate.vectors, candidate.b)
+
+
+def steady(candidate: GemmCandidate) -> float:
+    """Best with three rows for each vector: few rows then keep enough sums at work, and are not cut in two."""
+    return -abs(candidate.rows - 3 * candidate.vectors)
 
 
 def _with_blocks(

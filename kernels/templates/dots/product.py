@@ -13,8 +13,8 @@ from kernels.kernel import Kernel, Operand, Packing
 from kernels.llvm.function import Amount, Function, Value
 from kernels.target import Target
 from kernels.templates.dots.product_choice import candidates, estimate, of_rounded, row_elements, share
-from kernels.templates.gemm import GemmBuilder, family, steady
-from kernels.templates.gemm_choice import GemmCandidate
+from kernels.templates.gemm import GemmBuilder
+from kernels.templates.gemm_choice import GemmCandidate, family, steady
 from kernels.templates.gemm_problem import Gemm
 from kernels.templates.grid import start_of, tallest
 from kernels.templates.template import Template
