@@ -29,9 +29,16 @@ CONSTANT_STREAM = 0.002  # more for each vector of a panel: every one is a strea
 REREAD_NEAR = 1.3  # A again for a further panel, from the first cache: element by element
 REREAD = 1.2  # from the second one
 FAR_PANEL = 0.1  # from beyond it: where a block needs more than the second cache holds
+# Of a cache: what is read again after so much has passed is still there, and none of it after so much.
+NEAR_HELD, NEAR_PASSED = 0.75, 1.5  # of the first one
+FAR_HELD, FAR_PASSED = 0.15, 1.0  # of the second one, which others share and whose sets pages fill unevenly
 AHEAD = 0.8  # weights that a convolution asks for while it works on others
 EXPOSED = 1.9  # weights that nothing asks for ahead: they come in short runs
 WAIT = 0.5  # cycles to load one vector of sums that wait in scratch for the next part of the depth
+RESUME = 30.0  # cycles of a tile's part for a loop that ends and another one that begins, which nothing fills
+PAGE = 4096  # bytes: rows that lie a multiple of it apart fall into one set of the first cache
+WAYS = 8  # rows of one set that stay there
+CROWDED = 1.5  # cycles of a step for each further row
 
 
 def step_cycles(products: int, pixels: int, vectors: int, target: Target, pressure: float = PRESSURE) -> float:
@@ -113,11 +120,28 @@ def beside(worked: float, streamed: float) -> float:
     return max(worked, streamed) + min(worked, streamed) * (min(1.0, streamed / worked) ** 2 if worked else 0.0)
 
 
+def beside_again(worked: float, size: int, whole: int, target: Target, more: float = 0.0) -> float:
+    """Cycles of work beside `size` bytes that are read again after `whole` bytes have passed.
+
+    The second cache holds them, or in part, or what lies behind it does. `more` cycles of other reads come on top.
+    """
+    near, far = size / target.core.l2, size / target.rate(max(whole, target.l2 + 1))
+    share = min(1.0, max(0.0, (whole / target.l2 - FAR_HELD) / (FAR_PASSED - FAR_HELD)))
+    close = beside(worked, near + more)
+    return close + share * (beside(worked, far + more) - close)
+
+
+def crowded_cycles(rows: Sequence[Group], panels: Sequence[Group], depth: int) -> float:
+    """Cycles of a product for rows of A that push one another out of the first cache."""
+    more = sum(tall.count * max(0, tall.size - WAYS) for tall in rows)
+    return CROWDED * more * sum(wide.count for wide in panels) * depth
+
+
 def waiting_cycles(rows: Sequence[Group], panels: Sequence[Group], target: Target) -> float:
     """Cycles of all tiles for ending one part of the depth in scratch, and going on from there with the next one."""
     tiles = sum(tall.count for tall in rows) * sum(wide.count for wide in panels)
     sums = sum(tall.count * tall.size for tall in rows) * sum(wide.count * wide.size for wide in panels)
-    return tiles * target.core.call + (1 / target.core.stores + WAIT) * sums
+    return tiles * (target.core.call + RESUME) + (1 / target.core.stores + WAIT) * sums
 
 
 def outgrows(bytes_of_row: int, rows: int, columns: int, target: Target) -> bool:

@@ -72,6 +72,8 @@ def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
     part = candidate.depth_block or words
     share = gemm.b_dtype.bytes / 4  # of a word
     cycles = cost.product_cycles(rows, panels, words, word, gemm.columns % lanes > 0, target, part, share)
+    if gemm.place_a.row * word % cost.PAGE == 0:
+        cycles += cost.crowded_cycles(rows, panels, words)
     if gemm.b_dtype in NARROW:  # once for each stretch of rows, or by each tile
         times = -(-pieces(rows) // candidate.row_stretch) if widens(gemm, candidate) else pieces(rows)
         cycles += CYCLES * times * words * -(-gemm.columns // lanes)
@@ -82,7 +84,7 @@ def estimate(gemm: Gemm, candidate: GemmCandidate, target: Target) -> float:
     if candidate.b == "packed":  # read and written once for each stretch of rows
         stretches = -(-pieces(rows) // candidate.row_stretch)
         cycles += stretches * words * -(-gemm.columns // lanes) * (2.0 if gemm.place_b.column == 1 else 6.0)
-    elif candidate.b == "place" and gemm.place_b.row * word % 4096 == 0:
+    elif candidate.b == "place" and gemm.place_b.row * word % cost.PAGE == 0:
         cycles *= 1.2  # rows a multiple of 4 KiB apart fall on the same lines of the first cache
     return cost.nanoseconds(gemm.matrices * cycles, target)
 

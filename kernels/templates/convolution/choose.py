@@ -12,16 +12,13 @@ from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.convolution.taps import around, skips
 from kernels.templates.convolution.taps import share as needed_share
-from kernels.templates.cost import ROW, nanoseconds, step_cycles, with_weights
+from kernels.templates.cost import NEAR_HELD, NEAR_PASSED, ROW, beside_again, nanoseconds, step_cycles, with_weights
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.template import Template
 
-HELD = 1.5  # times the first cache, which a tile's weights may take so that they are found there by the next tile
-WIDENED_HELD = 0.75  # times the first cache, which weights may take that a block widens there
 WIDENED = 4  # times the flops of a block that widens weights: a smaller one widens them as often
-FAR = 0.2  # share of reading weights from the second cache that shows
-LINE = 0.25  # share of reading a line of the input that a tile sees from the second cache
+LINE = 0.5  # share of reading a line of the input that a tile sees from the second cache
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
 BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
@@ -96,7 +93,6 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
     # Planes a multiple of 4 KB apart share one set of the first cache: wide tiles lose their input to the next planes.
     crowded = taps == 1 and problem.input.block_stride * 4 % 4096 == 0 and problem.input.block * 8 < problem.depth
     groups = vector_groups(problem, target.lanes(), shape.vectors)
-    held = WIDENED_HELD if problem.weights_dtype in NARROW else HELD
     total, line = 0.0, LINE * target.vector_bytes / target.core.l2
     skipping = not flat and skips(problem, rows, columns)
     for tall in rows:
@@ -108,12 +104,19 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
             for group in groups:
                 pixels = tall.size * wide.size
                 step = step_cycles(pixels * group.size, pixels, group.size, target)
-                if steps // parts * group.size * target.vector_bytes > target.l1 * held:
-                    step += FAR * group.size * target.vector_bytes / target.core.l2
+                step = _with_streamed(step, group.size * target.vector_bytes, steps // parts, target)
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
                 around = CALL + (2 * pixels + ROW * (tall.size - 1)) * group.size
                 total += tall.count * wide.count * group.count * (around + taken * (steps * step + line * lines))
     return total * (1 + SHAPE * (len(rows) * len(columns) * len(groups) - 1))
+
+
+def _with_streamed(step: float, size: int, steps: int, target: Target) -> float:
+    """Cycles of a step that reads `size` bytes of weights, of so many steps, which the next tile reads again."""
+    share = (size * steps / target.l1 - NEAR_HELD) / (NEAR_PASSED - NEAR_HELD)
+    if share <= 0:
+        return step
+    return step + min(1.0, share) * (beside_again(step, size, size * steps, target) - step)
 
 
 def share(problem: Convolution, candidate: Direct, target: Target) -> Direct:

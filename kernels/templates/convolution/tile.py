@@ -154,8 +154,7 @@ def _accumulate(
             f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
         if ahead:
             later = f.at(x, f.convert("sext", "i64", f.load("i32", f.at(entry, ahead, "i32"))))
-            for pixel in pixels:
-                f.prefetch(f.at(later, pixel))
+            _ask_ahead(f, problem, source, tile, later, number, len(inner))
         return chunk(at, f.at(weights, f.mul(number, len(inner) * width), memory_type(tile.weights_dtype)), carried)
 
     if not tile.skips:
@@ -171,6 +170,23 @@ def _accumulate(
         return f.loop(first_row, end_row, 1, row, carried)
 
     return list(f.loop(0, len(starts) // (rows * columns), 1, channels, sums))
+
+
+def _ask_ahead(
+    f: Function, problem: Convolution, source: Layout, tile: PixelTile, later: Value, number: Value, steps: int
+) -> None:
+    """Prefetch what the tile's pixels see of a later chunk of so many steps, a share of the pixels by each chunk.
+
+    Chunks that see the same lines divide them: a line that each of them asked for would take room of loads.
+    """
+    sharing = max(1, min(LINE // 4, source.block) // steps)
+    each = -(-tile.columns // sharing)
+    column = problem.strides[2] * source.column_stride
+    turn = f.binary("and", number, f.number("i64", sharing - 1)) if sharing > 1 else f.number("i64", 0)
+    first = f.at(later, f.mul(turn, each * column))
+    for row in range(tile.rows):
+        for place in range(each):
+            f.prefetch(f.at(first, row * problem.strides[1] * source.row_stride + place * column))
 
 
 def _origin(f: Function, problem: Convolution, source: Layout) -> Value:

@@ -9,7 +9,7 @@ from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
 from kernels.templates.convolution.winograd_narrow import TAPS
 from kernels.templates.convolution.winograd_weights import FILTERINGS
-from kernels.templates.cost import beside, nanoseconds, reread_cycles, step_cycles
+from kernels.templates.cost import beside, beside_again, nanoseconds, reread_cycles, step_cycles
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.narrow import NARROW
 from kernels.templates.tile import most_accumulators
@@ -170,7 +170,7 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
             products += FILTERS[candidate.outputs] * depth * sum(group.size * group.count for group in groups)
         into = tiles * to * -(-depth // lanes) * parts
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
-        again = beside(products, weights / target.rate(weights + scratch) + made / target.core.l2)
+        again = beside_again(products, weights, weights + scratch, target, made / target.core.l2)
         panel = 4 * points * depth * groups[0].size * lanes if made else 0
         spilled = SPILLED * max(0.0, scratch + panel - HELD * target.l2) / target.core.l3
         windows = 4 * points * tiles * depth  # each further part of the channels passes them through scratch again
