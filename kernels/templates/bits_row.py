@@ -173,11 +173,14 @@ class RowBuilder(BitsBuilder):
         return name
 
     def _ask(self, f: Function, codes: Value, size: int) -> None:
-        """Ask for what lies as far behind these bytes of codes as memory has under way, unless a near cache has it."""
+        """Ask for codes twice as far behind these as memory has bytes under way, unless a near cache has them.
+
+        Widening comes between two reads, so that at the distance itself some come late.
+        """
         if self.target.constant_level not in ("l1", "l2"):
-            ahead = min(self.target.core.under_way, AHEAD) // LINE * LINE
+            ahead = min(2 * self.target.core.under_way, AHEAD) // LINE * LINE
             for byte in range(0, size, LINE):
-                f.prefetch(f.at(codes, ahead + byte, "i8"), locality=2)
+                f.prefetch(f.at(codes, ahead + byte, "i8"))
 
     def _summed(self, f: Function, vectors: int, block: Body) -> None:
         """End a function of a panel: sums that begin with nothing, and go through all blocks of the depth."""

@@ -345,7 +345,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             tall.size, wide.size, self._steps(ends), gemm.place_a.row, gemm.place_a.column,
             gemm.place_b.row if in_place else panel, gemm.place_c.row, valid, arithmetic=gemm.arithmetic,
             b_valid=valid if in_place and valid < self.lanes else 0, begins=self.parts == 1, ends=ends,
-            ahead=ahead.lines, b_dtype=DType.F32 if self.widens else gemm.b_dtype,
+            ahead=ahead.lines, near=ahead.near, b_dtype=DType.F32 if self.widens else gemm.b_dtype,
         )  # fmt: skip
         name = write_tile(self.module, tile, self.epilogue, gemm.row, gemm.column, prefix=self.name)
         a_kind, c_kind = types.scalar(_DTYPES[gemm.arithmetic][0]), types.scalar(self.epilogue.dtype)

@@ -58,6 +58,7 @@ class ProductTile:
     begins: bool = True  # sums start at zero; otherwise they go on from scratch
     ends: bool = True  # the epilogue is applied and C written; otherwise sums go to scratch
     ahead: int = 0  # lines from the pointer "next" that each turn of the loop asks for
+    near: bool = False  # whether into the first cache: for this tile's own next turns
     b_dtype: DType = DType.F32  # as B lies in memory: "f32" widens shorter floats as it loads them
 
     @property
@@ -65,6 +66,7 @@ class ProductTile:
         """A name that tells the shape."""
         masked = f"_m{self.b_valid}" if self.b_valid else ""
         part = f"{'b' if self.begins else ''}{'e' if self.ends else ''}{f'_p{self.ahead}' if self.ahead else ''}"
+        part += "n" if self.near else ""
         return (
             f"tile_{self.arithmetic}_{self.rows}x{self.columns}x{self.depth}_{self.a_row}_{self.a_depth}_{self.b_depth}"
             f"_{self.c_row}_{self.valid}{part}{masked}{'' if self.b_dtype is DType.F32 else '_' + self.b_dtype.value}"
@@ -76,6 +78,7 @@ class Asked:
     """How tiles ask for packed weights before they need them, so that these come from memory in the meantime."""
 
     lines: int = 0  # per turn of a tile's loop
+    near: bool = False  # whether into the first cache
     apart: int = 0  # bytes from the weights that a tile reads to the first ones that it asks for
     of_row: int = 0  # bytes further for each row before the tile
 
@@ -95,9 +98,9 @@ def asked(core: Core, groups: int, bytes_of_group: int, rows: int, tiles: int, f
     if not turns:
         return Asked()
     if tiles == 1:
-        return Asked(bytes_of_group * UNROLL // LINE, core.under_way)
+        return Asked(bytes_of_group * UNROLL // LINE, True, core.under_way)
     lines = -(-(own if following is None else following) // (LINE * rows * tiles))
-    return Asked(-(-lines * rows // turns), own, lines * LINE)
+    return Asked(-(-lines * rows // turns), False, own, lines * LINE)
 
 
 def supported(arithmetic: ProductArithmetic, target: Target) -> bool:
@@ -176,7 +179,7 @@ def _accumulate(f: Function, tile: ProductTile, sums: list[Value], kind: str) ->
         for step in range(steps):
             if lines is not None:
                 for line in range(-(-step * tile.ahead // steps), -(-(step + 1) * tile.ahead // steps)):
-                    f.prefetch(f.at(lines, line * LINE, "i8"), locality=2)
+                    f.prefetch(f.at(lines, line * LINE, "i8"), locality=3 if tile.near else 2)
             sums = _step(f, tile, a_at, b_at, step, sums, kind)
         return sums
 
