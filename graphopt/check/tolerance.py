@@ -5,7 +5,8 @@ magnitude among the elements that share an index with it along some axis, so tha
 boxes in the same tensor. Beyond that it may differ by a multiple of the model's own rounding, where samples of it are
 given (check.noise): what the original gives when inputs, weights or the engine's order of summing are moved by as
 little as a unit in the last place. Integers, booleans and strings must be equal, NaN and infinity must stand in the
-same places, except where the samples show that the original does not decide them.
+same places, except where the samples show that the original does not decide them. Maps of one kind in a sequence are
+rows of an array, of the type that ONNX has for them: in Python their numbers are of float64.
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ PLAIN = Nature()
 
 def without_subnormals(value: object) -> object:
     """The value with zeros for subnormal numbers, as programs may give them."""
+    if isinstance(value, (list, tuple)):
+        return [without_subnormals(one) for one in value]
+    if isinstance(value, dict):
+        return {key: without_subnormals(one) for key, one in value.items()}
+    if isinstance(value, float):  # in a map: of float32
+        return 0.0 if abs(value) < np.finfo(np.float32).tiny else value
     if isinstance(value, np.ndarray) and value.dtype in (np.float16, np.float32, np.float64):
         return np.where(np.abs(value) < np.finfo(value.dtype).tiny, np.copysign(value.dtype.type(0), value), value)
     return value
@@ -77,11 +84,33 @@ def compare(
     if isinstance(expected, dict) and isinstance(found, dict):
         if list(expected) != list(found):
             return replace(EQUAL, reason="the maps have different keys")
-        values = [list(one.values()) if isinstance(one, dict) else [] for one in samples]
-        return compare(list(expected.values()), list(found.values()), samples=values, limit=limit, nature=nature)
+        rows = [
+            list(map(_in_map, one.values())) if isinstance(one, dict) else [] for one in (expected, found, *samples)
+        ]
+        return compare(rows[0], rows[1], samples=rows[2:], limit=limit, nature=nature)
     if isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)):
+        tables = [_table(one, expected) for one in (expected, found, *samples)]
+        if tables[0] is not None and tables[1] is not None:
+            known = [one for one in tables[2:] if one is not None]
+            return _arrays(tables[0], tables[1], known, limit, nature)
         return _sequences(expected, found, samples, limit, nature)
     return _arrays(np.asarray(expected), np.asarray(found), [np.asarray(one) for one in samples], limit, nature)
+
+
+def _in_map(value: object) -> object:
+    """A map's value; a float in the type of ZipMap's, ONNX's one operator that gives maps."""
+    return np.float32(value) if isinstance(value, float) else value
+
+
+def _table(value: object, like: Sequence[object]) -> np.ndarray | None:
+    """Maps from the keys of those in `like` to floats, a row each; None for any other sequence."""
+    keys = list(like[0]) if like and isinstance(like[0], dict) else None
+    if not keys or not isinstance(value, (list, tuple)) or len(value) != len(like):
+        return None
+    if not all(isinstance(one, dict) and list(one) == keys for one in value):
+        return None
+    rows = [list(one.values()) for one in value]
+    return np.array(rows, np.float32) if all(isinstance(one, float) for row in rows for one in row) else None
 
 
 def _sequences(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.check.tolerance import Nature, compare
+from graphopt.check.tolerance import Nature, compare, without_subnormals
 
 ONES = np.ones(4, np.float32)
 NAN = np.array([1, np.nan, 1, 1], np.float32)
@@ -47,6 +47,28 @@ def test_says_no(expected: object, found: object, reason: str) -> None:
 )
 def test_says_yes(expected: object, found: object) -> None:
     assert compare(expected, found).reason is None
+
+
+CHANCES = [{1: 0.25, 2: 0.75}, {1: 1.0, 2: 1e-39}]  # the last is a subnormal number of ZipMap's type
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ([{1: 0.25, 2: 0.75 + 1e-7}, {1: 1.0, 2: 1e-39}], None),
+        ([{1: 0.25, 2: 0.75}, {1: 1.0, 2: 1e-5}], "off by 1.0e-05, more than 4e-06 for float32"),
+        ([{1: 0.25, 2: 0.75}, {1: 1.0, 3: 1e-39}], "the maps have different keys"),
+        ([{1: 0.25, 2: 0.75}], "a sequence has 1 elements, it had 2"),
+        ([{1: 0.25, 2: 0.75}, {1: 1.0, 2: 0}], "the type is int64, it was float32"),
+    ],
+)
+def test_maps_in_a_sequence_are_rows_of_an_array(found: object, reason: str | None) -> None:
+    assert compare(CHANCES, found).reason == reason
+
+
+def test_a_program_gives_zeros_for_subnormal_numbers_in_maps() -> None:
+    assert without_subnormals(CHANCES) == [{1: 0.25, 2: 0.75}, {1: 1.0, 2: 0.0}]
+    assert without_subnormals([np.array([1e-39, 2], np.float32)])[0].tolist() == [0.0, 2.0]  # type: ignore[index]
 
 
 def test_a_step_may_be_taken_by_as_many_elements_as_the_model_itself_moves() -> None:
