@@ -227,6 +227,12 @@ def ensemble(node: Defined) -> None:
                 y[row, at] = as_type(totals[at], y.dtype)
 
 
+def _both_in_every_leaf(forest: Forest) -> bool:
+    """Whether each leaf has a weight for either of two classes, as CatBoost writes them."""
+    ends = zip(forest.leaves[:-1], forest.leaves[1:], strict=True)
+    return all(set(forest.targets[start:end]) == {0, 1} for start, end in ends)
+
+
 def classifier(node: Defined) -> None:
     """TreeEnsembleClassifier: the label of the best class, and the scores of all."""
     labels = node.integers("classlabels_int64s")
@@ -235,9 +241,16 @@ def classifier(node: Defined) -> None:
     forest, post, base = _of_lists(node, "class"), node.text("post_transform", "NONE"), _array(node, "base_values")
     kind = DType.F64 if node.dtype(0) is DType.F64 else DType.F32
     only = set(forest.targets) if len(labels) == 2 else set()
-    single = len(only) == 1
-    if (len(labels) == 2 and (not single or (base is not None and base.size > 1))) or len(labels) == 1:
-        raise node.refuse("has two classes with weights of their own, or one class, which is not written")
+    single, pair = len(only) == 1, len(only) == 2
+    if len(labels) == 1:
+        raise node.refuse("has one class, which is not written")
+    if len(labels) == 2 and base is not None and base.size > 1:
+        raise node.refuse("has two classes and a base value for each, which is not written")
+    if pair and (labels != (0, 1) or not _both_in_every_leaf(forest)):
+        # The second class's score decides, and a label that is 1 or 0 whatever the names are.
+        raise node.refuse(
+            "has two classes with weights of their own that some leaf lacks, or other labels than 0 and 1"
+        )
     with node.stage() as w:
         x = w.reads(node.input(0))
         label = w.writes(node.output(0)) if node.wants(0) else None
@@ -245,7 +258,8 @@ def classifier(node: Defined) -> None:
         walker, totals = _Walker(node, w, forest, kind), w.scratch(kind, (len(labels),))
         with w.shared(x.shape[0]) as (row,):
             for place in range(len(labels)):
-                totals[place] = number(0 if base is None or single else float(base[place]), kind)
+                is_based = base is not None and not single and place < base.size
+                totals[place] = number(float(base[place]) if base is not None and is_based else 0, kind)
             walker.run(x, row, totals, "SUM")
             best = w.local(I64, 0)
             if single:
@@ -254,6 +268,8 @@ def classifier(node: Defined) -> None:
                 w.set(best, as_type(gt(score, 0.5 if positive else 0.0), I64))
                 totals[0] = 1.0 - score if positive and post != "LOGISTIC" else -score
                 totals[1] = score
+            elif pair:
+                w.set(best, as_type(gt(totals[1], 0), I64))
             else:
                 with w.loop(len(labels)) as at:
                     w.set(best, pick(gt(totals[at], totals[best]), at, best))

@@ -171,6 +171,33 @@ def test_trees_that_choose_classes(classes: int, post: str) -> None:
             **given)  # fmt: skip
 
 
+PAIRED = {"class_treeids": [0] * 6 + [1] * 4, "class_nodeids": [2, 2, 3, 3, 4, 4, 1, 1, 2, 2], "class_ids": [0, 1] * 5,
+          "class_weights": [-0.5, 0.5, 0.25, -0.75, -1.0, 0.5, 0.125, -0.125, 0.375, -0.25]}  # fmt: skip
+
+
+@pytest.mark.parametrize("base", [[], [0.25]])
+@pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_trees_with_weights_of_both_classes(post: str, base: list[float]) -> None:
+    """As CatBoost writes them: the second class's score decides."""
+    given = {**trees("class", 2), **PAIRED, **({"base_values": base} if base else {})}
+    learned("TreeEnsembleClassifier", [X], outputs=2, classlabels_int64s=[0, 1], post_transform=post, **given)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"classlabels_int64s": [3, 1]}, "other labels than 0 and 1"),
+        ({name: values[1:] for name, values in PAIRED.items()}, "that some leaf lacks"),
+        ({"base_values": [0.5, 0.25]}, "a base value for each"),
+        ({"classlabels_int64s": [0], "class_ids": [0] * 10}, "has one class"),
+    ],
+)
+def test_two_classes_that_are_refused(change: dict[str, list[float]], reason: str) -> None:
+    given = {**trees("class", 2), **PAIRED, "classlabels_int64s": [0, 1], **change}
+    with pytest.raises(NotLowered, match=reason):
+        learned("TreeEnsembleClassifier", [X], outputs=2, **given)
+
+
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
 @pytest.mark.parametrize("skips", [0, 2])
 @pytest.mark.parametrize("shape", [(12,), (2, 6)])
