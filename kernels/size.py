@@ -92,7 +92,18 @@ class Size:
 
     @property
     def range(self) -> tuple[int, int]:
-        """Numbers that the value lies between: the least and the greatest where every factor is positive."""
+        """Numbers that the value lies between: the least and the greatest where every factor is positive.
+
+        Terms of both signs are first joined by the dims that they grow or shrink with alone: a*b - a is a*(b - 1).
+        """
+        if len({factor > 0 for _, factor in self.terms}) == 2:
+            parabola = self._of_one_dim()
+            if parabola is not None:
+                return min(parabola), max(parabola)
+            steered = self._steering()
+            if steered is not None:
+                (low, _), (_, high) = (range_of(self._with(*one)) for one in steered)
+                return low, high
         low = high = 0
         for product, factor in self.terms:
             least = most = factor
@@ -101,6 +112,38 @@ class Size:
                 least, most = min(corners), max(corners)
             low, high = low + least, high + most
         return low, high
+
+    def _of_one_dim(self) -> list[int] | None:
+        """Values among which are the least and the greatest, of a sum of one dim and its square; None of others."""
+        atoms = {atom for product, _ in self.terms for atom in product}
+        dim = next(iter(atoms))
+        if len(atoms) > 1 or not isinstance(dim, Dim) or any(len(product) > 2 for product, _ in self.terms):
+            return None
+        factors = {len(product): factor for product, factor in self.terms}
+        turn = -factors.get(1, 0) // (2 * factors.get(2, 1))
+        some = {dim.least, dim.most, *(one for one in (turn, turn + 1) if dim.least <= one <= dim.most)}
+        return [self.at({dim.name: one}) for one in some]
+
+    def _steering(self) -> tuple[tuple[Dim, int], tuple[Dim, int]] | None:
+        """A dim that the value grows with, or shrinks with, at its sizes of the least and the greatest value."""
+        atoms = {atom for product, _ in self.terms for atom in product if isinstance(atom, Dim)}
+        for dim in sorted(atoms, key=_order):
+            behind = {product: factor for product, factor in self.terms if dim in product}
+            if any(product.count(dim) > 1 for product in behind):
+                continue
+            slope = size_of({tuple(atom for atom in product if atom != dim): f for product, f in behind.items()})
+            low, high = range_of(slope)
+            if low >= 0 or high <= 0:
+                return ((dim, dim.least), (dim, dim.most)) if low >= 0 else ((dim, dim.most), (dim, dim.least))
+        return None
+
+    def _with(self, dim: Dim, size: int) -> Size | int:
+        """The value where a dim has this size; smaller and greater ones of two keep theirs."""
+        total: dict[Product, int] = {}
+        for product, factor in self.terms:
+            rest = tuple(atom for atom in product if atom != dim)
+            total[rest] = total.get(rest, 0) + factor * size ** (len(product) - len(rest))
+        return size_of(total)
 
     @property
     def bound(self) -> int:

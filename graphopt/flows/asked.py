@@ -26,6 +26,7 @@ from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import Target, TargetName, named
 
 BY_SIZE = frozenset({"merge-small-projections"})  # passes that are for small results
+CUTTING = frozenset({"slice-of-everything"})  # rules that drop what cuts nothing at one size and something at others
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
 
@@ -60,13 +61,12 @@ def planned_target(name: TargetName, machine: MachineRecord | str | None, thread
     return replace(with_core(found, machine), workers=workers)
 
 
-def optimized(original: ir.Model, *, checked: bool = False, one_of_many: bool = False) -> ir.Model:
+def optimized(original: ir.Model, *, checked: bool = False, skip: frozenset[str] = frozenset()) -> ir.Model:
     """The model with the operators that kernels know best; the comparison at the end covers what passes do.
 
-    `checked` holds every rewrite to the original, and takes back those that fail. With `one_of_many` sizes the model
-    keeps the steps that it has for others: passes that ask how large a result is are left out.
+    `checked` holds every rewrite to the original, and takes back those that fail. `skip` names what is left out:
+    passes and rules that ask how large a result is, so that a model of one size of many keeps the steps of the others.
     """
-    skip = BY_SIZE if one_of_many else frozenset()
     work = _optimized(original, skip, checked=checked)
     open_ones = undeclared(work) + 1
     while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
@@ -74,7 +74,7 @@ def optimized(original: ir.Model, *, checked: bool = False, one_of_many: bool = 
         spelled_out = widened(expanded(without_control_flow(collected(expanded(work)))))
         if spelled_out is not work:
             work = _optimized(spelled_out, skip, checked=checked)
-    return with_bodies(work, lambda body: optimized(body, checked=checked, one_of_many=one_of_many))
+    return with_bodies(work, lambda body: optimized(body, checked=checked, skip=skip))
 
 
 def _optimized(original: ir.Model, skip: frozenset[str], *, checked: bool) -> ir.Model:

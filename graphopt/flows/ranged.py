@@ -12,7 +12,7 @@ from graphopt.check.given import Given
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
-from graphopt.flows.asked import Asked, optimized
+from graphopt.flows.asked import BY_SIZE, CUTTING, Asked, optimized
 from graphopt.flows.comparing import compared, reference_of, way_on
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
 from graphopt.flows.source import resize
@@ -24,6 +24,7 @@ from graphopt.program.caches import caches_of
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy.compiled import Compiled, Whole
 from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
+from graphopt.program.kinks import kinks_of
 from graphopt.program.make import make_ranged
 from graphopt.program.regions.region import NO_CACHES, Cache
 from graphopt.program.sized_inputs import with_sized_inputs
@@ -44,15 +45,17 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         work = source.clone()
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula) if computing else ()
+        kinks = kinks_of(source, free.formula)
+        skip = BY_SIZE | CUTTING if kinks else BY_SIZE
 
         def model_of(point: Sequence[int]) -> ir.Model:
             model = work.clone()
             resize(model, {}, free.at(point))
-            return optimized(model, one_of_many=True)
+            return optimized(model, skip=skip)
 
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine), held, caches,
+            costs_of(asked.machine), held, caches, kinks,
         )  # fmt: skip
 
     asked.progress("optimizing")

@@ -25,6 +25,7 @@ from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.deploy.web.node import InNode
+from graphopt.program.kinks import Kink
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order
 from graphopt.program.quantizing import in_integers
@@ -240,15 +241,17 @@ def make_ranged(
     costs: Costs = ESTIMATED,
     held: Sequence[Sequence[Size | int]] = (),
     caches: Mapping[str, Cache] = NO_CACHES,
+    kinks: Sequence[Kink] = (),
 ) -> Whole:
     """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
 
-    `held` says what the last inputs hold, which no caller gives; `caches` are outputs in the memory of inputs.
+    `held` says what the last inputs hold, which no caller gives; `caches` are outputs in the memory of inputs; `kinks`
+    are the sizes at which numbers turn.
 
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
     lowered = in_best_order(
-        unified(dims, lambda point: lower(_folded(model_of(point)), target, exact=exact, caches=caches), held)
+        unified(dims, lambda point: lower(_folded(model_of(point)), target, exact=exact, caches=caches), held, kinks)
     )
     linked = _linked(lowered, name, target, None, threads, costs, None)
     program = None if not_here is not None else _loaded(linked, target, threads, None)

@@ -1,20 +1,28 @@
 """Numbers that differ between sizes as one polynomial of the dims, and records with such numbers in them.
 
 Lagrange's interpolation, in exact fractions; a polynomial has to give the numbers at sizes that were held out too.
+Where a number of the model turns at a size (kinks), the smaller one of the two is one more unknown: B*min(S, 8) + 1.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from math import prod
 from typing import Any
 
-from kernels.size import Dim, Product, Size, at, size_of
+from graphopt.program.kinks import Kink
+from kernels.size import Atom, Dim, Product, Size, at, size_of
 
 Point = tuple[int, ...]  # a size for each dim, in their order
+
+
+_PAIRS = (
+    itertools.combinations,
+    itertools.combinations_with_replacement,
+)  # of the unknowns of a dim: their squares last
 
 
 class Differs(Exception):
@@ -27,17 +35,17 @@ class Fit:
 
     dims: tuple[Dim, ...]
     points: tuple[Point, ...]
+    kinks: tuple[Kink, ...] = ()
 
     def number(self, numbers: Sequence[int], where: str) -> Size | int:
         """The polynomial through the numbers; raises Differs where there is none of a low degree."""
         if len(set(numbers)) == 1:
             return numbers[0]
         found: dict[Product, int] = {}
-        for powers, factor in self._solved(tuple(numbers), where).items():
+        for product, factor in self._solved(tuple(numbers), where).items():
             if factor.denominator != 1:
                 raise Differs(f"{where} is no polynomial of the sizes")
-            product: Product = tuple(dim for dim, power in zip(self.dims, powers, strict=True) for _ in range(power))
-            found[tuple(sorted(product, key=lambda one: one.text))] = int(factor)
+            found[product] = int(factor)
         size = size_of(found)
         for point, number in zip(self.points, numbers, strict=True):
             if at(size, dict(zip((dim.name for dim in self.dims), point, strict=True))) != number:
@@ -62,28 +70,40 @@ class Fit:
                 return record_like(first, parts)
         raise Differs(where)
 
-    def _solved(self, numbers: tuple[int, ...], where: str) -> dict[tuple[int, ...], Fraction]:
-        """Factors by powers of the dims: the fewest terms of the least degree that fit, by elimination."""
-        for powers in self._bases():
-            rows = [
-                [Fraction(prod(one**power for one, power in zip(point, term, strict=True))) for term in powers]
-                + [Fraction(number)]
-                for point, number in zip(self.points, numbers, strict=True)
-            ]
-            solution = _eliminated(rows, len(powers))
+    def _solved(self, numbers: tuple[int, ...], where: str) -> dict[Product, Fraction]:
+        """Factors by products: the fewest terms of the least degree that fit, by elimination."""
+        names = [dim.name for dim in self.dims]
+        for terms in self._bases():
+            rows = []
+            for point, number in zip(self.points, numbers, strict=True):
+                sizes = dict(zip(names, point, strict=True))
+                rows.append([*(Fraction(prod(atom.at(sizes) for atom in term)) for term in terms), Fraction(number)])
+            solution = _eliminated(rows, len(terms))
             if solution is not None:
-                return {term: factor for term, factor in zip(powers, solution, strict=True) if factor}
+                return {term: factor for term, factor in zip(terms, solution, strict=True) if factor}
         raise Differs(f"{where} is no polynomial of the sizes")
 
-    def _bases(self) -> list[list[tuple[int, ...]]]:
-        """Sets of terms, each without further ones: products of dims, then those with one of the dims squared."""
-        found = [list(itertools.product(range(2), repeat=(count := len(self.dims))))]
-        for squared in range(count):
-            found.append(
-                [term for term in itertools.product(range(3), repeat=count)
-                 if all(power < 2 or number == squared for number, power in enumerate(term))]
-            )  # fmt: skip
-        return found
+    def _bases(self) -> Iterator[list[Product]]:
+        """Sets of terms, each without further ones: products of dims, then those with one of the dims squared.
+
+        First of the dims alone; then with what turns in the place of its dim, and then beside it.
+        """
+        for atoms in itertools.product(*(self._atoms(dim) for dim in self.dims)):
+            single = [[(), *((atom,) for atom in some)] for some in atoms]
+            for squared, pairs_of in ((None, None), *itertools.product(range(len(atoms)), _PAIRS)):
+                choices: list[list[Product]] = list(single)
+                if squared is not None and pairs_of is not None:
+                    choices[squared] = [*single[squared], *pairs_of(atoms[squared], 2)]
+                yield [
+                    tuple(sorted(itertools.chain(*parts), key=lambda one: one.text))
+                    for parts in itertools.product(*choices)
+                ]
+
+    def _atoms(self, dim: Dim) -> list[tuple[Atom, ...]]:
+        """The unknowns that may stand for a dim: itself, what turns with it, or both."""
+        turning = [kink.operation for kink in self.kinks if kink.dim == dim]
+        some = [one for count in range(1, len(turning) + 1) for one in itertools.combinations(turning, count)]
+        return [(dim,), *some, *((dim, *one) for one in some)]
 
 
 def _eliminated(rows: list[list[Fraction]], unknown: int) -> list[Fraction] | None:

@@ -18,6 +18,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from graphopt.errors import NotLowered
+from graphopt.program.kinks import Kink, said_of, samples_below
 from graphopt.program.polynomials import Differs, Fit, Point, record_like
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.region import Constant, Lowered, Region
@@ -40,23 +41,27 @@ CHOSEN_AT = (1, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at,
 Lower = Callable[[Point], Lowered]
 
 
-def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | int]] = ()) -> Lowered:
+def unified(
+    dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | int]] = (), kinks: Sequence[Kink] = ()
+) -> Lowered:
     """The regions for all sizes of the dims; `lower` gives those of one size.
 
-    `held` says what the last inputs hold, which no caller gives: numbers that follow from the sizes.
+    `held` says what the last inputs hold, which no caller gives: numbers that follow from the sizes. `kinks` are the
+    sizes at which numbers turn.
 
     Raises NotLowered naming the region that cannot be of any size.
     """
     greatest = tuple(dim.most for dim in dims)
-    samples = {point: _sample(dims, point, lower) for point in sample_points(dims)}
+    samples = {point: _sample(dims, point, lower) for point in sample_points(dims, kinks)}
     whole = samples[greatest]
+    turning = said_of(kinks)
     for point, sample in samples.items():
         if len(sample.regions) != len(whole.regions):
             raise NotLowered(
                 f"the program has {len(sample.regions)} steps for {_said(dims, point)} and {len(whole.regions)} for "
-                f"{_said(dims, greatest)}: {_way_out(dims)}."
+                f"{_said(dims, greatest)}{turning}: {_way_out(dims)}."
             )
-    fit = Fit(tuple(dims), tuple(samples))
+    fit = Fit(tuple(dims), tuple(samples), tuple(kinks))
     derived = tuple(number for numbers in held for number in numbers)
     count, last = len(dims) + len(derived), max((one.id for one in whole.buffers), default=0)
     sizes = Buffer(1 + last, "sizes", 8 * count, SIZES, "")
@@ -69,7 +74,7 @@ def unified(dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | in
             regions.append(unifier.region([sample.regions[number] for sample in samples.values()]))
         except (Differs, KernelsError) as error:
             what = ", ".join(map(str, region.nodes)) or "a copy"
-            raise NotLowered(f"{what} cannot be of any size ({error}): {_way_out(dims)}.") from error
+            raise NotLowered(f"{what} cannot be of any size ({error}){turning}: {_way_out(dims)}.") from error
     return replace(
         whole,
         inputs=_arguments(fit, [one.inputs[:given] for one in samples.values()]),
@@ -95,11 +100,11 @@ def _arguments(fit: Fit, rows: Sequence[tuple[Argument, ...]]) -> tuple[Argument
     return tuple(found)
 
 
-def sample_points(dims: Sequence[Dim]) -> list[Point]:
+def sample_points(dims: Sequence[Dim], kinks: Sequence[Kink] = ()) -> list[Point]:
     """The sizes that polynomials are found at, and further ones that hold them to it; the greatest come first.
 
     They lie in the upper part of each range, where passes and templates choose as they do for the greatest sizes, and
-    beyond it where the range has too few sizes of two and more.
+    beyond it where the range has too few sizes of two and more. Of a dim with kinks there are some on every side.
     """
     ladders = []
     for dim in dims:
@@ -112,7 +117,11 @@ def sample_points(dims: Sequence[Dim]) -> list[Point]:
         for numbers in itertools.product(range(DEGREE + 1), repeat=len(dims))
         if sum(one == DEGREE for one in numbers) <= 1
     ]
-    return [*found, tuple(ladder[-1] for ladder in ladders)]
+    found.append(tuple(ladder[-1] for ladder in ladders))
+    for number, dim in enumerate(dims):
+        below = samples_below(kinks, dim, DEGREE + 2)
+        found += itertools.product(*(below if at == number else ladder[:2] for at, ladder in enumerate(ladders)))
+    return list(dict.fromkeys(found))
 
 
 class _Unifier:

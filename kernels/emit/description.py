@@ -108,7 +108,7 @@ def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
 
 
 def _terms(size: Size) -> Terms:
-    """A polynomial as numbers and names; the dims of arguments are no others."""
+    """A polynomial as numbers and names, or smaller and greater ones of two: "min(rows, 8)"."""
     return tuple((factor, tuple(atom.text for atom in product)) for product, factor in size.terms)
 
 

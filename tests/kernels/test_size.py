@@ -114,3 +114,13 @@ def test_what_changes_with_the_size_is_not_decided() -> None:
     with pytest.raises(Undecided, match="1 / s is known only"):
         1 / free(S)  # type: ignore[operator]
     assert free(S) and free(S) > 0 and not free(S) > 9
+
+
+def test_terms_of_both_signs_are_bounded_together() -> None:
+    """The last element of the first 8 rows: b*s*4 - s*4 + 4*min(s, 8) - 1."""
+    b, s = free(B), free(S)
+    assert range_of(b * s - s) == (0, 36) and range_of(b * s - b) == (0, 40)
+    assert range_of(s * s - 3 * s) == (-2, 54) and range_of(b * s * s - 3 * b * s + 2 * b) == (0, 280)
+    rows = least(s, 4)
+    assert range_of(b * s * 4 - s * 4 + 4 * rows - 1) == (3, 4 * 36 + 15)
+    assert range_of(s - rows) == (-3, 8)  # of two that grow together: numbers that it lies between

@@ -13,6 +13,7 @@ meets another one raises. Load it again for threads that shall run side by side.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
 import hashlib
@@ -55,7 +56,29 @@ class ProgramError(Exception):
     """A program that cannot be loaded, or a call that does not fit it."""
 
 
-Terms = tuple[tuple[int, tuple[str, ...]], ...]  # a sum of products: a factor, and names of free dims
+Terms = tuple[tuple[int, tuple[str, ...]], ...]  # a sum of products: a factor, and names of free dims, or min(dim, 8)
+
+
+def _size(name: str, sizes: Mapping[str, int]) -> int:
+    """The size of a free dim, or the smaller or greater one of two sums, as "min(rows, 8)" has them."""
+    return sizes[name] if name in sizes else _value(ast.parse(name, mode="eval").body, sizes)
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+    match tree:
+        case ast.Name(name):
+            return sizes[name]
+        case ast.Constant(int(number)):
+            return number
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_value(operand, sizes)
+        case ast.BinOp(left, ast.Add(), right):
+            return _value(left, sizes) + _value(right, sizes)
+        case ast.BinOp(left, ast.Mult(), right):
+            return _value(left, sizes) * _value(right, sizes)
+        case ast.Call(ast.Name("min" | "max" as word), [left, right]):
+            return (min if word == "min" else max)(_value(left, sizes), _value(right, sizes))
+    raise ProgramError(f"the bundle has a dim that this code cannot compute: {ast.unparse(tree)}.")
 
 
 class Tensor(NamedTuple):
@@ -77,7 +100,7 @@ class Tensor(NamedTuple):
         if not self.free:
             return self.shape
         return tuple(
-            sum(factor * math.prod(sizes[name] for name in names) for factor, names in self.free[axis])
+            sum(factor * math.prod(_size(name, sizes) for name in names) for factor, names in self.free[axis])
             if axis in self.free else dim
             for axis, dim in enumerate(self.shape)
         )  # fmt: skip

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import graphopt
+from graphopt.errors import NotLowered
 from tests import support
 
 _random = np.random.default_rng(0)
@@ -106,3 +107,40 @@ def test_small_results_keep_the_steps_of_large_ones() -> None:
     text = f"g (float[batch,16] x) => (float[batch,64] y) {{ {products} }}"
     made = graphopt.compile(support.model(text, 18, **weights), dims={"batch": (1, 40)}, threads=1)
     assert {"batch": 40} in made.verification.sizes
+
+
+BOUNDS = {name: np.array([number], np.int64) for name, number in (
+    ("zero", 0), ("three", 3), ("eight", 8), ("axis", 1), ("last", -8), ("less", -3), ("end", 2**63 - 1))}  # fmt: skip
+# What a Slice's bounds are, and the least size from which on something is left.
+CUTS = {
+    "first": ("zero, eight", 1),
+    "last": ("last, end", 1),
+    "middle": ("three, eight", 4),
+    "but_last": ("zero, less", 4),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CUTS))
+def test_a_slice_is_clamped_at_sizes_below_its_bounds(name: str) -> None:
+    bounds, least = CUTS[name]
+    text = f"""g (float[b,s,4] x) => (float[b,t,4] y, float[b,s,t] z) {{
+        a = Relu(x) c = Slice(a, {bounds}, axis) y = Exp(c) d = Transpose<perm = [0, 2, 1]>(c) z = MatMul(x, d)
+    }}"""
+    model = support.model(text, 17, **BOUNDS)
+    made, session = graphopt.compile(model, dims={"b": (1, 3), "s": (least, 21)}), support.session(model)
+    for sizes in ((2, least), (3, 7), (1, 8), (3, 9), (2, 21)):
+        x = np.random.default_rng(0).standard_normal((*sizes, 4), np.float32)
+        for mine, its in zip(made.run(None, {"x": x}), session.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-5)
+
+
+def test_a_slice_that_leaves_nothing_is_named() -> None:
+    text = "g (float[2,s,4] x) => (float[2,t,4] y) { a = Relu(x) c = Slice(a, zero, less, axis) y = Exp(c) }"
+    with pytest.raises(NotLowered, match="Slice 'c' leaves nothing up to s=3, which a range from 4 on does without"):
+        graphopt.compile(support.model(text, 17, **BOUNDS), dims={"s": (1, 21)})
+
+
+def test_dims_that_turn_are_formulas_for_people() -> None:
+    model = support.model("g (float[s,4] x) => (float[t,4] y) { y = Slice(x, zero, eight, zero) }", 17, **BOUNDS)
+    made = graphopt.compile(model, dims={"s": (1, 21)})
+    assert made.get_outputs()[0].shape == ["min(s, 8)", 4]
