@@ -22,7 +22,7 @@ INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 DIMS: Mapping[str, tuple[int, ...]] = {
     "Reshape": (1,), "Expand": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2), "Pad": (1,), "Slice": (1, 2, 3, 4),
     "Resize": (1, 2, 3), "Tile": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "CenterCropPad": (1,),
-    "Unsqueeze": (1,), "Squeeze": (1,), "If": (0,), "Loop": (0, 1), "Extend": (3,),
+    "Unsqueeze": (1,), "Squeeze": (1,), "If": (0,), "Loop": (0, 1), "Extend": (3,), "DFT": (1,),
 }  # fmt: skip
 Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those that a run sets; None: it is none
 

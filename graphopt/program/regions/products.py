@@ -98,7 +98,11 @@ def _read(scope: Scope, node: ir.Node, place: Callable[[ir.Value], View]) -> _Pr
         is_row, is_column = len(a.shape) == 1, len(b.shape) == 1
         a = replace(a, shape=(1, *a.shape), strides=(0, *a.strides)) if is_row else a
         b = replace(b, shape=(*b.shape, 1), strides=(*b.strides, 0)) if is_column else b
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        try:
+            batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        except ValueError:
+            shapes = f"{list(a.shape)} and {list(b.shape)}"
+            raise NotLowered(f"MatMul '{node.name}' multiplies {shapes}, which do not fit one another.") from None
         return _Product(a, b, (*batch, a.shape[-2], b.shape[-1]), kind, 1.0, None, 0.0, (is_row, is_column))
     a = a.transposed((1, 0)) if int_attribute(node, "transA", 0) else a
     b = b.transposed((1, 0)) if int_attribute(node, "transB", 0) else b

@@ -245,7 +245,8 @@ def stft(node: Defined) -> None:
 
 
 def _frames(node: Defined, count: int, *, is_asked: bool) -> None:
-    (batch, size, parts), (_, frames, bins, _) = node.shape(0), node.output_shape(0)
+    (batch, size, *last), (_, frames, bins, _) = node.shape(0), node.output_shape(0)
+    parts = last[0] if last else 1  # of real numbers the dim may be left out, as PyTorch's exporter does
     with node.stage() as w:
         x, hop, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
         window = w.reads(node.input(2)) if node.has(2) else None

@@ -25,7 +25,10 @@ def matmul(node: Defined) -> None:
     left, right = node.shape(0), node.shape(1)
     left = left if len(left) > 1 else (1, *left)
     right = right if len(right) > 1 else (*right, 1)
-    batch = np.broadcast_shapes(left[:-2], right[:-2])
+    try:
+        batch = np.broadcast_shapes(left[:-2], right[:-2])
+    except ValueError:
+        raise node.refuse(f"has operands of {list(left)} and {list(right)}, which do not fit one another") from None
     with node.stage() as w:
         a, b, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
         plain = number(1, held(a.dtype))

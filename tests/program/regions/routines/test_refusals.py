@@ -42,6 +42,10 @@ REFUSED = {
     "DeformConv 'n' has offsets for other windows":
         "g (float[1,3,4,4] x, float[2,3,1,1] w, float[1,2,4,3] o) => (float[1,2,4,4] y) {"
         " [n] y = DeformConv(x, w, o) }",
+    r"MatMul 'n' (multiplies|has operands of) \[2, 3, 4\] and \[3, 4, 5\], which do not fit one another":
+        "g (float[2,3,4] x, float[3,4,5] w) => (float[2,3,5] y) { [n] y = MatMul(x, w) }",
+    r"MatMul 'n' has operands of \[2, 3, 4\] and \[3, 4, 5\], which do not fit one another":
+        "g (int32[2,3,4] x, int32[3,4,5] w) => (int32[2,3,5] y) { [n] y = MatMul(x, w) }",
     "MaxUnpool 'n' has other indices than elements":
         "g (float[1,3,4] x, int64[1,3,5] i) => (float[1,3,8] y) {"
         " [n] y = MaxUnpool<kernel_shape = [2], strides = [2]>(x, i) }",
