@@ -2,7 +2,8 @@
 
 Such a kernel is one block: whoever runs it runs all blocks of all runs, one after the other. Nothing is allocated.
 Pointers of the inner runs stand in scratch, before what the inner kernels take; what the runs hand on to one another
-lies in operands, as does everything else.
+lies in operands, as does everything else. Numbers may follow from the sizes of a run; then the kernel, and those inner
+ones that ask for it, read the operand with the sizes.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kernels.kernel import ENTRY, Kernel, Operand
+from kernels.dtype import DType
+from kernels.kernel import ENTRY, SIZES, Kernel, Operand
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
+from kernels.size import Size, bound
 from kernels.target import Target
 
 ALIGNMENT = 64  # bytes, of the scratch of inner kernels
@@ -25,14 +28,20 @@ class Seat:
     """Where something lies: bytes from the start of an operand of the whole kernel."""
 
     operand: int
-    offset: int = 0
-    step: int = 0  # bytes further with every iteration
+    offset: Size | int = 0
+    step: Size | int = 0  # bytes further with every iteration
     turn: int = 0  # bytes further in every second iteration, from the second one on
     aside: int = 0  # operands further in every second iteration, from the second one on
 
     def by_turns(self, other: Seat) -> Seat:
         """This one in the first iteration, the other one in the second, and so on."""
+        assert isinstance(self.offset, int) and isinstance(other.offset, int), "what is carried lies in one place"
         return replace(self, turn=other.offset - self.offset, aside=other.operand - self.operand)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is another place in every iteration."""
+        return isinstance(self.step, Size) or bool(self.step or self.turn or self.aside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +63,14 @@ class Carried:
     first: Seat  # where the first iteration reads it
     second: Seat  # where the second one does
     result: Seat | None  # where it goes after the last one; None: nobody asks
-    bytes: int
+    bytes: Size | int
 
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
     """How often a loop runs: as an int64 says, at most `limit` times (None: any number), while a bool holds."""
 
-    limit: int | None = None
+    limit: Size | int | None = None
     count: Seat | None = None  # an int64 before the loop
     begins: Seat | None = None  # a bool before the loop
     goes_on: Seat | None = None  # a bool after each iteration
@@ -75,21 +84,42 @@ class Stacked:
     """What a loop writes row by row: rows that no iteration wrote are zeros."""
 
     start: Seat
-    bytes: int  # of a row
-    count: int  # of rows
+    bytes: Size | int  # of a row
+    count: Size | int  # of rows
 
 
-def repeat(
-    name: str,
-    target: Target,
-    operands: Sequence[Operand],
-    runs: Sequence[Inner],
-    trips: Iterations,
-    carried: Sequence[Carried] = (),
-    rows: Sequence[Stacked] = (),
-) -> Kernel:
-    """A kernel that runs `runs` in their order, again and again."""
-    writer = _Writer(name, target, operands)
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A kernel that runs `runs` in their order, again and again. Its first operand is the memory of its own."""
+
+    operands: tuple[Operand, ...]
+    runs: tuple[Inner, ...]
+    trips: Iterations
+    carried: tuple[Carried, ...] = ()
+    rows: tuple[Stacked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """A kernel that runs `yes` where a bool is true, else `no`. Its first operand is the memory of its own."""
+
+    operands: tuple[Operand, ...]
+    condition: Seat
+    yes: tuple[Inner, ...]
+    no: tuple[Inner, ...]
+
+
+Control = Repeat | Choose
+
+
+def written(control: Control, name: str, target: Target) -> Kernel:
+    """The kernel that is described."""
+    return _chosen(control, name, target) if isinstance(control, Choose) else _repeated(control, name, target)
+
+
+def _repeated(control: Repeat, name: str, target: Target) -> Kernel:
+    runs, trips, carried, rows = control.runs, control.trips, control.carried, control.rows
+    writer = _Writer(name, target, control.operands)
     body = writer.table("body", runs)
     f = writer.f
     for one in carried:
@@ -125,15 +155,13 @@ def repeat(
             f.when(f.compare("ne", last, result), partial(_copy, f, last, result, one.bytes))
     for row in rows:
         start = writer.address(row.start)
-        f.loop(f.mul(made, row.bytes), row.count * row.bytes, 1, partial(_clear, f, start))
-    return writer.kernel(runs, trips.limit or 1)
+        f.loop(f.mul(made, _amount(f, row.bytes)), f.integer(row.count * row.bytes), 1, partial(_clear, f, start))
+    return writer.kernel(runs, 1 if trips.limit is None else bound(trips.limit))
 
 
-def choose(
-    name: str, target: Target, operands: Sequence[Operand], condition: Seat, yes: Sequence[Inner], no: Sequence[Inner]
-) -> Kernel:
-    """A kernel that runs `yes` where a bool is true, else `no`."""
-    writer = _Writer(name, target, operands)
+def _chosen(control: Choose, name: str, target: Target) -> Kernel:
+    condition, yes, no = control.condition, control.yes, control.no
+    writer = _Writer(name, target, control.operands)
     sides = [writer.table(word, runs) for word, runs in (("yes", yes), ("no", no))]
 
     def run(side: _Table) -> None:
@@ -154,11 +182,15 @@ class _Table:
         self._count = len(runs)
         module, place, words = f.module, 0, []
         seats: dict[bool, list[int]] = {False: [], True: []}
+        self._sized: dict[bool, list[tuple[int, Seat]]] = {False: [], True: []}  # with numbers that sizes decide
         for run in runs:
             words += [run.kernel.blocks, place]
             for seat in run.seats:
-                row = [place, seat.operand, seat.offset, seat.step, seat.turn, seat.aside]
-                seats[bool(seat.step or seat.turn or seat.aside)] += row
+                if isinstance(seat.offset, int) and isinstance(seat.step, int):
+                    row = [place, seat.operand, seat.offset, seat.step, seat.turn, seat.aside]
+                    seats[seat.moves] += row
+                else:
+                    self._sized[seat.moves].append((place, seat))
                 place += 8
         self._places: dict[bool, tuple[int, Value]] = {}
         for (moving, rows), word in zip(seats.items(), ("places", "moving"), strict=True):
@@ -172,6 +204,8 @@ class _Table:
 
     def fill(self, *, moving: bool, number: Value | None = None) -> None:
         """Write the pointers that stay through all iterations, or those of one iteration."""
+        for entry, seat in self._sized[moving]:
+            self._fill_sized(entry, seat, number)
         if moving not in self._places:
             return
         f, (count, table) = self._f, self._places[moving]
@@ -188,6 +222,15 @@ class _Table:
             f.store(f.at(base, offset, "i8"), f.at(self._tables, entry, "i8"))
 
         f.loop(0, count, 1, one)
+
+    def _fill_sized(self, entry: int, seat: Seat, number: Value | None) -> None:
+        assert not (seat.turn or seat.aside), "what is carried by turns lies in the memory of the greatest sizes"
+        f = self._f
+        offset = f.integer(seat.offset)
+        if number is not None:
+            offset = f.add(offset, f.mul(number, f.integer(seat.step)))
+        base = f.load("ptr", f.at(f.parameter("arguments"), seat.operand, "ptr"))
+        f.store(f.at(base, offset, "i8"), f.at(self._tables, entry, "i8"))
 
     def run(self) -> None:
         """All blocks of all runs."""
@@ -230,23 +273,30 @@ class _Writer:
         """Where something lies that does not move."""
         f = self.f
         base = f.load("ptr", f.at(f.parameter("arguments"), seat.operand, "ptr"))
-        return f.at(base, seat.offset, "i8")
+        return f.at(base, f.integer(seat.offset), "i8")
 
     def is_true(self, seat: Seat) -> Value:
         """A bool that was written."""
         f = self.f
         return f.compare("ne", f.load("i8", self.address(seat)), f.number("i8", 0))
 
-    def copy(self, source: Seat, aim: Seat, size: int) -> None:
+    def copy(self, source: Seat, aim: Seat, size: Size | int) -> None:
         """Bytes from one seat to another."""
         _copy(self.f, self.address(source), self.address(aim), size)
 
     def kernel(self, runs: Sequence[Inner], trips: int) -> Kernel:
         """The kernel; its operations and bytes are those of all iterations."""
+        operands = list(self._operands)
+        inner = [one.elements for run in runs for one in run.kernel.operands if one.role == SIZES]
+        if self.f.sizes is not None:
+            self.f.read_sizes(self.f.parameter("arguments"), len(operands))
+            inner.append(self.f.dims_read)
+        if inner:
+            operands.append(Operand(SIZES, SIZES, DType.I64, max(inner)))
         self.f.finish()
         flops = trips * sum(run.kernel.flops for run in runs)
         traffic = trips * sum(run.kernel.traffic for run in runs)
-        return Kernel(self._name, self.f.module, self._operands, 1, self._scratch, flops, traffic)
+        return Kernel(self._name, self.f.module, tuple(operands), 1, self._scratch, flops, traffic)
 
 
 def _while(f: Function, going: Value, iteration: Callable[[Value], Value]) -> Value:
@@ -271,9 +321,9 @@ def _while(f: Function, going: Value, iteration: Callable[[Value], Value]) -> Va
     return number
 
 
-def _copy(f: Function, source: Value, aim: Value, size: int) -> None:
+def _copy(f: Function, source: Value, aim: Value, size: Size | int) -> None:
     """Bytes from one address to another, in pieces of a cache line."""
-    piece, whole = "<8 x i64>", size // 64 * 64
+    piece, whole, end = "<8 x i64>", _amount(f, size // 64 * 64), _amount(f, size)
 
     def line(place: Value, _: tuple[Value, ...]) -> None:
         f.store(f.load(piece, f.at(source, place, "i8"), align=1), f.at(aim, place, "i8"), align=1)
@@ -282,7 +332,12 @@ def _copy(f: Function, source: Value, aim: Value, size: int) -> None:
         f.store(f.load("i8", f.at(source, place, "i8")), f.at(aim, place, "i8"))
 
     f.loop(0, whole, 64, line)
-    f.loop(whole, size, 1, byte)
+    f.loop(whole, end, 1, byte)
+
+
+def _amount(f: Function, number: Size | int) -> Value | int:
+    """A number for a loop, which is written shorter where it is constant."""
+    return f.integer(number) if isinstance(number, Size) else number
 
 
 def _clear(f: Function, start: Value, place: Value, _: tuple[Value, ...]) -> None:

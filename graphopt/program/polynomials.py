@@ -22,7 +22,7 @@ Point = tuple[int, ...]  # a size for each dim, in their order
 _PAIRS = (
     itertools.combinations,
     itertools.combinations_with_replacement,
-)  # of the unknowns of a dim: their squares last
+)  # of a dim's unknowns; squares last
 
 
 class Differs(Exception):
@@ -89,21 +89,22 @@ class Fit:
         First of the dims alone; then with what turns in the place of its dim, and then beside it.
         """
         for atoms in itertools.product(*(self._atoms(dim) for dim in self.dims)):
-            single = [[(), *((atom,) for atom in some)] for some in atoms]
-            for squared, pairs_of in ((None, None), *itertools.product(range(len(atoms)), _PAIRS)):
-                choices: list[list[Product]] = list(single)
-                if squared is not None and pairs_of is not None:
-                    choices[squared] = [*single[squared], *pairs_of(atoms[squared], 2)]
-                yield [
-                    tuple(sorted(itertools.chain(*parts), key=lambda one: one.text))
-                    for parts in itertools.product(*choices)
-                ]
+            single: list[list[Product]] = [[(), *((atom,) for atom in some)] for some in atoms]
+            yield _products(single)
+            for number, some in enumerate(atoms):
+                for pairs in _PAIRS if len(some) > 1 else _PAIRS[1:]:
+                    yield _products([*single[:number], [*single[number], *pairs(some, 2)], *single[number + 1 :]])
 
     def _atoms(self, dim: Dim) -> list[tuple[Atom, ...]]:
         """The unknowns that may stand for a dim: itself, what turns with it, or both."""
-        turning = [kink.operation for kink in self.kinks if kink.dim == dim]
-        some = [one for count in range(1, len(turning) + 1) for one in itertools.combinations(turning, count)]
+        turning: list[Atom] = [kink.operation for kink in self.kinks if kink.dim == dim]
+        some = [one for count in (1, 2) for one in itertools.combinations(turning, count)]
         return [(dim,), *some, *((dim, *one) for one in some)]
+
+
+def _products(choices: Sequence[Sequence[Product]]) -> list[Product]:
+    """All products of one of each dim's choices."""
+    return [tuple(sorted(itertools.chain(*parts), key=lambda one: one.text)) for parts in itertools.product(*choices)]
 
 
 def _eliminated(rows: list[list[Fraction]], unknown: int) -> list[Fraction] | None:

@@ -21,7 +21,9 @@ from graphopt.errors import NotLowered
 from graphopt.program.kinks import Kink, said_of, samples_below
 from graphopt.program.polynomials import Differs, Fit, Point, record_like
 from graphopt.program.regions.buffer import Buffer, Place
-from graphopt.program.regions.region import Constant, Lowered, Region
+from graphopt.program.regions.region import Constant, Lowered, Problems, Region
+from graphopt.program.unifying_control import MEMORY, unified_control
+from kernels.control import written
 from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
@@ -136,16 +138,19 @@ class _Unifier:
         self._corners: set[Buffer] = set()
         self._moved: dict[tuple[Buffer, object], Buffer] = {}
         self.constants: dict[Buffer, Constant] = {}
-        self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # with sizes, by the names of kernels
+        self.problems: Problems = {}  # with sizes, by the names of kernels
 
     def region(self, row: Sequence[Region]) -> Region:
         """One region of every sample as one; raises Differs."""
         first = row[0]
-        known = {}
+        known, runs_others = {}, first.kernel.name in self._whole.controls
         for number, operand in enumerate(first.kernel.operands):
             if any(len(one.kernel.operands) != len(first.kernel.operands) for one in row):
                 raise Differs("the operands")
-            known[operand.name] = self._place([one.places[number] for one in row], operand.name)
+            if runs_others and number == MEMORY:
+                known[operand.name] = first.places[number]
+            else:
+                known[operand.name] = self._place([one.places[number] for one in row], operand.name)
         corners = {
             name: self._whole.constants[place.buffer].array.shape
             for name, place in known.items() if place.buffer in self._corners
@@ -161,10 +166,35 @@ class _Unifier:
 
     def _kernel(self, row: Sequence[Region], corners: Mapping[str, tuple[int, ...]]) -> Kernel:
         """The kernel of a region; operands in `corners` are the first rows and columns of constants of these dims."""
-        found = [sample.problems.get(one.kernel.name) for sample, one in zip(self._samples, row, strict=True)]
+        kernels = [one.kernel for one in row]
+        found = [one.controls.get(kernel.name) for one, kernel in zip(self._samples, kernels, strict=True)]
         if any(one is None for one in found):
-            if all(one.kernel == row[0].kernel for one in row):
-                return row[0].kernel
+            tables = [sample.problems for sample in self._samples]
+            return self._of_problems(kernels, tables, corners, self._kernels, self.problems)
+        if corners:
+            raise Differs("a constant")
+        controls = [one for one in found if one is not None]
+        known: dict[tuple[str, Any], Kernel] = {}  # its own: each control holds the code of what it runs
+
+        def join(inner: Sequence[Kernel]) -> Kernel:
+            return self._of_problems(inner, [problems for _, problems in controls], {}, known, {})
+
+        control = unified_control(self._fit, [one for one, _ in controls], join)
+        return written(control, kernels[0].name, self._whole.target)
+
+    def _of_problems(
+        self,
+        kernels: Sequence[Kernel],
+        tables: Sequence[Problems],
+        corners: Mapping[str, tuple[int, ...]],
+        known: dict[tuple[str, Any], Kernel],
+        problems: Problems,
+    ) -> Kernel:
+        """One kernel of those of all samples, whose problems are in tables; it joins those known and their problems."""
+        found = [table.get(kernel.name) for table, kernel in zip(tables, kernels, strict=True)]
+        if any(one is None for one in found):
+            if all(kernel == kernels[0] for kernel in kernels):
+                return kernels[0]
             raise Differs("a loop or a condition")
         pairs = [one for one in found if one is not None]
         template = pairs[0][0]
@@ -172,10 +202,10 @@ class _Unifier:
             raise Differs("the kind of kernel")
         problem = self._fit.unify([_within(one, pairs[0][1], corners) for _, one in pairs], template.name)
         key = template.name, problem
-        if key not in self._kernels:
-            kernel = self._built(template, problem, pairs[0][1], row[0].kernel)
-            self._kernels[key], self.problems[kernel.name] = kernel, (template, problem)
-        return self._kernels[key]
+        if key not in known:
+            kernel = self._built(template, problem, pairs[0][1], kernels[0])
+            known[key], problems[kernel.name] = kernel, (template, problem)
+        return known[key]
 
     def _built(self, template: Template[Any, Any], problem: Any, greatest: Any, kernel: Kernel) -> Kernel:
         if problem == greatest:

@@ -21,13 +21,13 @@ from graphopt.program.lifetimes import planned
 from graphopt.program.order import in_best_order
 from graphopt.program.regions import buffer
 from graphopt.program.regions.copies import copy, dense
-from graphopt.program.regions.region import Lowered
+from graphopt.program.regions.region import Lowered, Problems
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from graphopt.program.subprograms import Repeated, body_of, repeated
-from kernels.control import Carried, Inner, Iterations, Seat, Stacked, choose, repeat
+from kernels.control import Carried, Choose, Control, Inner, Iterations, Repeat, Seat, Stacked, written
 from kernels.dtype import DType
-from kernels.kernel import Kernel, Operand
+from kernels.kernel import Operand
 from kernels.listing import ALIGNMENT
 
 Seats = Mapping[int, Seat]  # by the positions of a body's inputs or outputs
@@ -49,7 +49,7 @@ def lower_if(scope: Scope, node: ir.Node) -> None:
         sides.append(work.runs(lowered, given, aims))
     (yes, size), (no, other) = sides
     work.memory(max(size, other))
-    work.add(choose(work.name, scope.target, work.operands(), condition, yes, no))
+    work.add(Choose(work.operands(), condition, tuple(yes), tuple(no)))
 
 
 def lower_loop(scope: Scope, node: ir.Node) -> None:
@@ -146,6 +146,7 @@ class _Work:
         self._top = 0  # bytes of the memory that are taken
         self._memory = self._operand(scope.temporary("memory", node.outputs[0].name, 1), "output")
         self._inner = 0
+        self._problems: Problems = {}  # of the bodies' kernels
 
     def _operand(self, place: buffer.Buffer, role: Literal["input", "constant", "output"]) -> Seat:
         self._places.append(place)
@@ -190,6 +191,7 @@ class _Work:
     def runs(self, lowered: Lowered, given: Seats, aims: Seats) -> tuple[list[Inner], int]:
         """The regions of a body as runs, and how many bytes of memory they take from the next free one on."""
         arena = planned(lowered)
+        self._problems |= lowered.problems
         seats: dict[buffer.Buffer, Seat] = {}
         for one in lowered.buffers:
             if one.role == "temporary":
@@ -207,14 +209,16 @@ class _Work:
             runs.append(Inner(region.kernel, tuple(places)))
         return runs, arena.plan.arena_size
 
-    def operands(self) -> list[Operand]:
+    def operands(self) -> tuple[Operand, ...]:
         """All of them, with the memory that was taken."""
         memory = replace(self._places[0], size=max(self._top, ALIGNMENT))
         self._places[0], self._operands[0] = memory, replace(self._operands[0], elements=memory.size)
-        return self._operands
+        return tuple(self._operands)
 
-    def add(self, kernel: Kernel) -> None:
+    def add(self, control: Control) -> None:
         """The region."""
+        kernel = written(control, self.name, self.scope.target)
+        self.scope.controls[kernel.name] = control, self._problems
         places = dict(zip((one.name for one in self._operands), self._places, strict=True))
         self.scope.add(kernel, places, (self.node,))
 
@@ -248,15 +252,14 @@ class _Body:
 
     def run(self, iterations: Iterations, aims: dict[int, Seat], stacked: Sequence[Stacked] = ()) -> None:
         """Add the region; `aims`: where the body's results go but for states."""
-        work, scope = self._work, self._work.scope
+        work = self._work
         self.given += map(work.read, self._outside)
         for place, one in enumerate(self._carried, 1 if iterations.goes_on is not None else 0):
             aims[place] = one.second.by_turns(one.first)
         lowered = work.lowered(self._body.model)
         runs, size = work.runs(lowered, dict(enumerate(self.given)), aims)
         work.memory(size)
-        kernel = repeat(work.name, scope.target, work.operands(), runs, iterations, self._carried, stacked)
-        work.add(kernel)
+        work.add(Repeat(work.operands(), tuple(runs), iterations, tuple(self._carried), tuple(stacked)))
 
 
 def _dense(scope: Scope, view: View) -> View:

@@ -132,7 +132,10 @@ def _lowered(
         here, aim = scope.place(value), scope.given(value)
         if here != aim and not counted:
             copy(scope, here, aim, ())
-    return Lowered(tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target)
+    return Lowered(
+        tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target,
+        controls=scope.controls,
+    )  # fmt: skip
 
 
 def has_lowering(node: ir.Node) -> bool:

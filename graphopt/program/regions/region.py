@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.program.regions.buffer import Buffer, Place
+from kernels.control import Control
 from kernels.kernel import Kernel, Packing
 from kernels.listing import Argument
 from kernels.size import Dim, Size
@@ -81,6 +82,10 @@ class Cache:
 NO_CACHES: Mapping[str, Cache] = MappingProxyType({})
 
 
+Problems = dict[str, tuple[Template[Any, Any], Any]]
+Controls = Mapping[str, tuple[Control, Problems]]  # what runs others, and the problems of these
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A graph as regions, in an order that they can run in."""
@@ -89,10 +94,11 @@ class Lowered:
     outputs: tuple[Argument, ...]
     regions: tuple[Region, ...]
     constants: Mapping[Buffer, Constant]
-    problems: Mapping[str, tuple[Template[Any, Any], Any]]  # by the names of kernels
+    problems: Problems  # by the names of kernels
     target: Target  # that kernels were chosen for: it says how large the program's weights are
     dims: tuple[Dim, ...] = ()  # whose sizes only the run knows; buffers and blocks are those of the greatest ones
     derived: tuple[Size | int, ...] = ()  # numbers that follow from their sizes and that kernels read behind them
+    controls: Controls = field(default_factory=dict)  # by the names of kernels that run others
 
     def with_kernels(self, kernels: Mapping[str, Kernel]) -> Lowered:
         """The same with other kernels of the same problems and names, and constants packed for them."""

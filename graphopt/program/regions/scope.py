@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,9 @@ from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
 from graphopt.program.regions.precision import FLOAT32, Precision
-from graphopt.program.regions.region import Constant, Lowered, Origin, Region
+from graphopt.program.regions.region import Constant, Lowered, Origin, Problems, Region
 from graphopt.program.regions.view import View
+from kernels.control import Control
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.listing import ALIGNMENT
@@ -94,7 +95,8 @@ class Scope:
         self._written = written
         self._symbols: dict[sympy.Symbol, int] | None = None
         self.counts = Counts(self.facts, model.graph)
-        self.problems: dict[str, tuple[Template[Any, Any], Any]] = {}  # by the names of kernels
+        self.problems: Problems = {}  # by the names of kernels
+        self.controls: dict[str, tuple[Control, Problems]] = {}  # of kernels that run others
         self.rooms: dict[ir.Value, tuple[int, ...]] = {}  # of results that are caches: what their memory has room for
 
     @property

@@ -140,6 +140,43 @@ def test_a_slice_that_leaves_nothing_is_named() -> None:
         graphopt.compile(support.model(text, 17, **BOUNDS), dims={"s": (1, 21)})
 
 
+CONTROL = {
+    "rows from the last one": """g (float[b,4] h, float[b,s,4] x) => (float[b,4] last, float[s,b,4] y) {
+        last, y = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1], body = each
+            (float[b,4] a, float[b,4] r) => (float[b,4] c, float[b,4] d) { t = MatMul(a, v) u = Add(t, r) c = Tanh(u)
+            d = Mul(c, r) }>(h, x)
+    }""",
+    "as many trips as rows": """g (float[b,4] h, float[s,4] x) => (float[b,4] last, float[s,b,4] y) {
+        shape = Shape(x) n = Gather(shape, none)
+        last, y = Loop<body = each (int64 i, bool on, float[b,4] a) => (bool go, float[b,4] c, float[b,4] d) {
+            go = Identity(on) r = Gather(x, i) t = MatMul(a, v) u = Add(t, r) c = Tanh(u) d = Mul(c, r) }>(n, , h)
+    }""",
+    "one of two bodies": """g (float[b,4] h, float[s,4] x) => (float[b,4] last, float[s,4] y) {
+        sum = ReduceSum<keepdims = 0>(x) c = Greater(sum, zeros)
+        last, y = If(c)<then_branch = yes () => (float[b,4] a, float[s,4] d) {
+            t = MatMul(h, v) u = Tanh(t) w = MatMul(u, v) a = Softmax(w) k = MatMul(x, v) d = Softmax(k) },
+        else_branch = no () => (float[b,4] a, float[s,4] d) {
+            t = MatMul(h, v) a = Softmax(t) k = Tanh(x) l = MatMul(k, v) d = Softmax(l) }>
+    }""",
+}
+
+
+@pytest.mark.parametrize("kind", sorted(CONTROL))
+def test_control_flow_of_any_size(kind: str) -> None:
+    """With an odd and an even number of iterations, for which a state ends in one place or the other."""
+    weights = {"v": _random.standard_normal((4, 4)).astype("f4"), "none": np.array(0), "zeros": np.float32(0)}
+    model = support.model(CONTROL[kind], 17, **weights)
+    made, session = graphopt.compile(model, dims={"b": (1, 3), "s": (1, 30)}), support.session(model)
+    shapes = {one.name: [str(dim) for dim in one.shape] for one in made.get_inputs()}
+    for sizes in ({"b": 1, "s": 1}, {"b": 2, "s": 7}, {"b": 3, "s": 30}, {"b": 3, "s": 12}):
+        feeds = {
+            name: _random.standard_normal([sizes[dim] if dim in sizes else int(dim) for dim in shape]).astype("f4")
+            for name, shape in shapes.items()
+        }
+        for mine, its in zip(made.run(None, feeds), session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(mine, its, rtol=1e-4, atol=1e-5)
+
+
 def test_dims_that_turn_are_formulas_for_people() -> None:
     model = support.model("g (float[s,4] x) => (float[t,4] y) { y = Slice(x, zero, eight, zero) }", 17, **BOUNDS)
     made = graphopt.compile(model, dims={"s": (1, 21)})
