@@ -24,6 +24,7 @@ from graphopt.program.caches import caches_of
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy.compiled import Compiled, Whole
 from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
+from graphopt.program.deploy.hybrid import parted_of
 from graphopt.program.kinks import kinks_of
 from graphopt.program.make import make_ranged
 from graphopt.program.regions.region import NO_CACHES, Cache
@@ -72,7 +73,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             except NotLowered as error:
                 refusals.append(error)
         if made is None:
-            raise refusals[0]
+            raise _refusal(original, asked, free, refusals[0])
     seconds = time.perf_counter() - started
     given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
     if made.program is None:
@@ -100,6 +101,22 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
                 )
     verdict = _together(verdicts, [free.sizes_at(point) for point in points])
     return Compiled(given, asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest)
+
+
+def _refusal(original: ir.Model, asked: Asked, free: FreeDims, first: NotLowered) -> NotLowered:
+    """Why there is no program: operators without a kernel at any size, else what the `first` attempt says."""
+    model = original.clone()
+    resize(model, {}, free.at([dim.most for dim in free.dims]))
+    try:
+        parted = parted_of(optimized(model), asked.target, exact=asked.exact)
+    except NotLowered as error:
+        return error
+    if not parted.missing:
+        return first
+    return NotLowered(
+        f"{parted.refusal}, so this model has no program for a range of sizes; in Python, graphopt.compile(model) "
+        "without one runs just these in ONNX Runtime."
+    )
 
 
 def _caches(model: ir.Model, free: FreeDims) -> dict[str, Cache]:

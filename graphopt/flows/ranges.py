@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graphopt.errors import OptionError
 from graphopt.flows.source import resize
-from graphopt.model.dimensions import DimValue, symbols_of
+from graphopt.model.dimensions import DimValue, name_batch, symbols_of
 from graphopt.model.formulas import formula_at
 from graphopt.model.text import nearest, shown
 from graphopt.model.tied import equal_dims
@@ -77,8 +77,8 @@ def split_ranges(
 
 
 def free_batch(model: ir.Model, ranges: Ranges) -> None:
-    """A range for "batch" frees the first dims of inputs where the model has them as numbers."""
-    if "batch" in ranges and "batch" not in symbols_of(model):
+    """A range for "batch" names the first dims of inputs, or frees them where the model has them as numbers."""
+    if "batch" in ranges and "batch" not in symbols_of(model) and not name_batch(model):
         resize(model, {}, {"batch": "batch"})
 
 

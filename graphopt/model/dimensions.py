@@ -80,12 +80,38 @@ def symbols_of(model: ir.Model) -> list[str]:
 
 def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) -> None:
     known = symbols_of(model)
-    if name not in known:
-        way = nearest(name, known) if known else "all dims are fixed; dims={'batch': 'N'} frees the first of each input"
+    if name not in known and not (name == "batch" and name_batch(model)):
+        nameless = next((value.name for value in model.graph.inputs if _has_nameless(value)), None)
+        way = "all dims are fixed; dims={'batch': 'N'} frees the first of each input"
+        if known:
+            way = nearest(name, known)
+        elif nameless is not None:
+            way = f"those of input '{nameless}' have no names: give it a shape"
         raise OptionError(f"there is no dynamic dim '{shown(name)}'; {way}.")
     if size < 0:
         raise OptionError(f"dim '{name}' cannot be {size}; sizes start at 0.")
     renamed[name] = size
+
+
+def name_batch(model: ir.Model) -> bool:
+    """Call the free first dims of inputs that have no name "batch", as scikit-learn's converter leaves them.
+
+    Whether there are such, in a model that has no dim of this name.
+    """
+    firsts = [value for value in model.graph.inputs if value.shape and _is_nameless(value.shape[0])]
+    if "batch" in symbols_of(model) or not firsts:
+        return False
+    for value in firsts:
+        value.shape = ir.Shape(["batch", *list(value.shape or ())[1:]])
+    return True
+
+
+def _has_nameless(value: ir.Value) -> bool:
+    return value.shape is not None and any(map(_is_nameless, value.shape))
+
+
+def _is_nameless(dim: int | ir.SymbolicDim) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and dim.value is None
 
 
 def _substitute(value: ir.Value, renamed: Mapping[str, DimValue]) -> None:

@@ -61,6 +61,20 @@ def test_a_fixed_batch_takes_another_size(rates: Shell) -> None:
     assert rates.run("schedule", "one.onnx", "--device", "cpu:2", "--dim", "batch=6").status == 0
 
 
+def test_a_free_batch_without_a_name_takes_a_size(rates: Shell) -> None:
+    """As scikit-learn's converter leaves it."""
+    model = support.model("g (float[n,4] x) => (float[n,4] y) { a = Identity(x) y = Softmax(a) }")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].ClearField("dim_param")
+    rates.write("free.onnx", model)
+    assert rates.run("optimize", "free.onnx", "six.onnx", "--dim", "batch=6").status == 0
+    assert rates.read("six.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == 6
+    assert rates.run("compile", "free.onnx", "six", "--dim", "batch=6").status == 0
+    assert rates.run("compile", "free.onnx", "any", "--dim", "batch=1..6").status == 0
+    answer = rates.run("compile", "free.onnx", "other", "--dim", "n=6")
+    assert answer.error == "there is no dynamic dim 'n'; those of input 'x' have no names: give it a shape."
+
+
 def test_a_batch_that_mixes_samples_stays_as_it_is(rates: Shell) -> None:
     rates.write("one.onnx", support.model("g (float[1,4] x) => (float[1,4] y) { y = Softmax<axis = 0>(x) }"))
     for command in (("optimize", "one.onnx", "o.onnx"), ("compile", "one.onnx", "o")):

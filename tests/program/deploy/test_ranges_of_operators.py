@@ -134,6 +134,16 @@ def test_a_slice_is_clamped_at_sizes_below_its_bounds(name: str) -> None:
             np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-5)
 
 
+def test_an_operator_without_a_kernel_at_any_size_is_named_as_such() -> None:
+    text = """g (float[s,4] x) => (float[s,4] y, string[s,4] t) {
+        a = Exp(x) y = Relu(a) t = Cast<to = 8>(y)
+    }"""
+    with pytest.raises(
+        NotLowered, match=r"no kernel yet .*so this model has no program for a range of sizes; in Python"
+    ):
+        graphopt.compile(support.model(text, 17), dims={"s": (1, 21)})
+
+
 def test_a_slice_that_leaves_nothing_is_named() -> None:
     text = "g (float[2,s,4] x) => (float[2,t,4] y) { a = Relu(x) c = Slice(a, zero, less, axis) y = Exp(c) }"
     with pytest.raises(NotLowered, match="Slice 'c' leaves nothing up to s=3, which a range from 4 on does without"):
