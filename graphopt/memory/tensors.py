@@ -37,6 +37,8 @@ else:
 PEAK_FLOPS = 1.0e11  # per second; of what computing again costs, only the ratio to the bandwidth matters
 BANDWIDTH = 2.0e10  # bytes per second
 
+IN_BLOCKS = ("BatchNormalization", "Slice")  # besides elementwise operators and what is joined
+
 # Results in place and slices are counted on, only results in place, or neither; or, as in a program, slices along any
 # axis, which it reads and writes where they lie, and outputs are the caller's.
 Sharing = bool | Literal["in place", "strided"]
@@ -66,6 +68,7 @@ class ModelMemory:
     notes: tuple[str, ...]  # what had to be left out or assumed
     sharing: Sharing = True  # what is among the graph's shares besides views
     strides: bool = False  # whether results of other strides are views too
+    whole_vectors: bool = False  # whether images take whole vectors of channels
 
 
 def model_memory(
@@ -76,6 +79,7 @@ def model_memory(
     sharing: Sharing = True,
     vector: int = 1,
     strides: bool = False,
+    whole_vectors: bool = False,
 ) -> ModelMemory:
     """The main graph of a model whose dims are all numbers; nodes of a subgraph count as their node's workspace.
 
@@ -83,23 +87,26 @@ def model_memory(
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
     result bytes of its own; "in place" leaves out operands of a Concat and results of a Split, "strided" has such on
     any axis and no bytes of outputs; images then lie in blocks of a `vector` of channels, which no part begins within.
-    With `strides` what an Expand, a Slice or a Transpose gives is a view too, as in a program.
+    With `strides` what an Expand, a Slice or a Transpose gives is a view too, as in a program; with `whole_vectors` an
+    image has as many bytes as its blocks of channels.
     Raises OptionError naming a dim without a number, or a tensor whose size a run alone can tell.
 
     What a training step carries to the next one has no bytes: the caller has memory for it, which he binds.
     """
-    return _Reader(model, peak_flops, bandwidth, sharing, vector, strides).read()
+    return _Reader(model, peak_flops, bandwidth, sharing, vector, strides, whole_vectors).read()
 
 
 class _Reader:
     def __init__(
-        self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: Sharing, vector: int, strides: bool
-    ) -> None:
+        self, model: ir.Model, peak_flops: float, bandwidth: float | None, sharing: Sharing, vector: int,
+        strides: bool, whole_vectors: bool,
+    ) -> None:  # fmt: skip
         self._model = model
         self._facts = Facts(model)
         self._sizes = Sizes(self._facts, {})
         self._peak_flops, self._bandwidth, self._sharing = peak_flops, bandwidth, sharing
-        self._vector, self._strides = vector, strides
+        self._vector, self._strides, self._whole_vectors = vector, strides, whole_vectors
+        self._images: set[ir.Value] = set()  # results that lie in blocks of channels
         self._notes: dict[str, None] = {}
         self._elsewhere: frozenset[ir.Value] = frozenset()  # results for which the caller has memory
         self._observed: dict[str, tuple[str, tuple[int, ...], int]] = {}
@@ -127,6 +134,7 @@ class _Reader:
             for value in made:
                 kind: Kind = "constant" if value in fixed else "output" if value in outputs else "temporary"
                 size = 0 if value in self._elsewhere else self._bytes(value, node)
+                size = self._in_vectors(value, node, size) if self._whole_vectors else size
                 if self._is_view(node):  # an Expand's result is its operand, read again and again
                     size = min(size, self._size(node.inputs[0]) or size)
                 values.append(Value(names[value], size, kind))
@@ -152,7 +160,9 @@ class _Reader:
         tensors = {names[value]: self._tensor(value, names) for value in names}
         kept = frozenset(names[value] for value in fixed)
         notes = tuple(self._notes)
-        return ModelMemory(found, by_operator, tensors, weights, inputs, kept, notes, self._sharing, self._strides)
+        return ModelMemory(
+            found, by_operator, tensors, weights, inputs, kept, notes, self._sharing, self._strides, self._whole_vectors
+        )
 
     def _is_constant(self, node: ir.Node, read: list[ir.Value], fixed: set[ir.Value]) -> bool:
         """Whether the node computes from weights alone: what every runtime does once, when it loads the model."""
@@ -215,6 +225,17 @@ class _Reader:
         if number > MOST_BYTES:
             raise OptionError(f"'{value.name}' takes {number:,} bytes, more than any machine has; fix smaller dims.")
         return number
+
+    def _in_vectors(self, value: ir.Value, node: ir.Node, size: int) -> int:
+        """The bytes of a result with whole vectors of channels, where it is an image or computed of one by elements."""
+        operator, shape = operator_of(node), self._facts.static_shape(value)
+        if operator is None or shape is None or len(shape) < 3:
+            return size
+        alike = operator.formula is not None or operator.storage == "joined" or node.op_type in IN_BLOCKS
+        if not operator.images and not (alike and not self._images.isdisjoint(node.inputs)):
+            return size
+        self._images.add(value)
+        return size // max(shape[1], 1) * -(-shape[1] // self._vector) * self._vector
 
     def _time(self, node: ir.Node) -> float:
         cost = cost_of(node, self._sizes)

@@ -22,6 +22,7 @@ from graphopt.memory.tiling.layers import in_chunks
 from graphopt.memory.tiling.pools import with_pools_in_steps
 from graphopt.memory.tiling.products import with_products_apart
 from graphopt.memory.tiling.search import LARGEST_TILED, Judge, Seen, tile_within
+from graphopt.memory.tiling.shuffles import with_shuffles_apart
 from graphopt.memory.tiling.slices import with_slices_before
 from graphopt.memory.tiling.statistics import with_statistics_apart
 from graphopt.model.nodes import implicit_inputs
@@ -38,6 +39,7 @@ SHARES = (1.0, 0.85)  # of a budget: what tiles are planned for; the second wher
 CHUNKS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # of the steps of recurrent layers
 TILE_WORK, WAY_WORK = 40_000_000_000, 30_000_000_000  # steps of searching, about as many nanoseconds; of one search
 FURTHER_WORK = 20_000_000_000  # of a second search, which knows further ways, where the first keeps no budget
+LAST_WORK = 40_000_000_000  # and of each last one
 AGAIN_WORK, TILED_WORK = 20_000_000_000, 5_000_000_000  # for kernels that run again; beside tiles, which have kept most
 PACKINGS = 3  # tries, each for as much less as the arena of the one before was above the budget, the last one for
 LOST = 64  # this part of the budget at the least: other plans lose other gaps
@@ -92,13 +94,13 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
 
     nearest: list[tuple[int, ir.Model]] = []  # a model in tiles and its live peak, of those that keep no budget
 
-    def tile(one: ir.Model, left: Work, *, further: bool = False) -> None:
+    def tile(one: ir.Model, left: Work, *, further: bool = False, again: bool = False) -> None:
         for share in SHARES:
             aim, given = int(budget * share), left.at_most(WAY_WORK)
             lanes = lowered.target.lanes()
             tiled, regions = tile_within(
                 one, aim, sharing="strided", columns=0, vector=lanes, work=given, judge=judge, dear=DEAR,
-                further=further,
+                further=further, again=again,
             )  # fmt: skip
             now = in_place(lower(tiled))
             peak = live_peak(memory_problem(now))
@@ -121,6 +123,11 @@ def fitted(model: ir.Model, lowered: Lowered, budget: int, lower: Lowering, cost
                 tile(with_slices_before(nearest[-1][1]), work, further=True)
             if not found:
                 tile(_apart(cut, budget, judge, further=True), work, further=True)
+            divided = with_shuffles_apart(cut)
+            if not found and divided is not cut:
+                tile(divided, Work(LAST_WORK), further=True, again=True)
+            if not found:
+                tile(_apart(cut, budget, judge, further=True, nearby=True), Work(LAST_WORK), further=True, again=True)
     if not found:
         raise BudgetNotKept(budget, min(least))
     return min(found, key=time)
@@ -154,11 +161,11 @@ def _in_order(model: ir.Model, lowered: Lowered) -> ir.Model:
     return copy
 
 
-def _apart(model: ir.Model, budget: int, judge: Judge, *, further: bool = False) -> ir.Model:
+def _apart(model: ir.Model, budget: int, judge: Judge, *, further: bool = False, nearby: bool = False) -> ir.Model:
     """The model with products and values apart that are in the way of tiles."""
     divided = with_products_apart(with_statistics_apart(model, model_memory(model), budget), moved=further)
     memory = model_memory(divided)
-    return with_values_again(divided, memory, judge(divided, memory).live, budget)
+    return with_values_again(divided, memory, judge(divided, memory).live, budget, nearby=nearby)
 
 
 def _arena(lowered: Lowered) -> int:

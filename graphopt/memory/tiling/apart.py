@@ -4,7 +4,8 @@
 
 A value that is made again need not be there between two readers, and tiles of the second one may make it in tiles: the
 first skip connection of a U-Net, a mask that every layer reads. That is done where more than the budget is live in
-between, from what the caller gave or from what is there anyway, and only as long as all that takes little time.
+between, from what the caller gave or from what is there anyway, and only as long as all that takes little time. Nearby
+ones are products too, of what is there anyway: what queries are made of is then not there whole beside the keys.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ LITTLE, MUCH = 0.005, 0.5  # of that time, and of the budget: what takes more th
 MOST_NODES = 24  # that make a value again
 
 
-def with_values_again(model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: int) -> ir.Model:
+def with_values_again(
+    model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: int, *, nearby: bool = False
+) -> ir.Model:
     """A copy of `model` in which later readers make values again; the same model where none is worth it.
 
-    It needs `live` bytes at each operator of its `memory`, more than `budget` at some.
+    It needs `live` bytes at each operator of its `memory`, more than `budget` at some. With `nearby` values that take
+    longer are made again where one node makes them of what is there anyway, instead of those that are large.
     """
-    chosen = _chosen(model, memory, live, budget)
+    chosen = _chosen(model, memory, live, budget, nearby)
     if not chosen:
         return model
     copy, names = model.clone(), names_of(model)
@@ -52,7 +56,7 @@ class _Again:
     worth: float  # bytes times operators between, for the time
 
 
-def _chosen(model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: int) -> list[_Again]:
+def _chosen(model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: int, nearby: bool) -> list[_Again]:
     """What is worth most for its time, as long as all together takes little."""
     facts, operators = Facts(model), memory.graph.operators
     place = {memory.nodes[one.name]: step for step, one in enumerate(operators)}
@@ -68,11 +72,12 @@ def _chosen(model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: i
             for before, reader in pairwise(readers):
                 if max(live[before : reader + 1]) <= budget:
                     continue
-                makers = _makers(facts, memory, place, step, reader)
+                is_near = nearby and facts.is_pure(node) and _is_there(node, place, reader)
+                makers = [step] if is_near else _makers(facts, memory, place, step, reader)
                 if makers is None:
                     continue
                 time, size = sum(operators[maker].time for maker in makers), sizes.get(value.name or "", 0)
-                if time > LITTLE * whole and size < MUCH * budget:
+                if time > LITTLE * whole and not is_near and (nearby or size < MUCH * budget):
                     continue
                 worth = size * (reader - before) / max(time, 1.0)
                 copied = tuple(memory.nodes[operators[maker].name] for maker in makers)
@@ -94,10 +99,7 @@ def _makers(
     They begin at what the caller gave; or it is one of little work, and what it reads is there anyway.
     """
     operators, found, waiting = memory.graph.operators, set[int](), [step]
-    if is_light(memory.nodes[operators[step].name]) and all(
-        value is None or value.producer() not in place or _last_use(value, place) >= reader
-        for value in memory.nodes[operators[step].name].inputs
-    ):
+    if is_light(memory.nodes[operators[step].name]) and _is_there(memory.nodes[operators[step].name], place, reader):
         return [step]
     while waiting:
         maker = waiting.pop()
@@ -110,6 +112,12 @@ def _makers(
         producers = [None if value is None else value.producer() for value in node.inputs]
         waiting += [place[one] for one in producers if one is not None and one in place]
     return sorted(found)
+
+
+def _is_there(node: ir.Node, place: Mapping[ir.Node, int], reader: int) -> bool:
+    """Whether what a node reads is there when a later one runs, whatever that reads."""
+    values = [value for value in node.inputs if value is not None and value.producer() in place]
+    return not nodes.has_subgraphs(node) and all(_last_use(value, place) >= reader for value in values)
 
 
 def is_light(node: ir.Node) -> bool:

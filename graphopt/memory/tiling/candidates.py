@@ -90,11 +90,19 @@ class Remembered(Generic[T]):
 
 
 class Around:
-    """The ways to tile around the worst step of a model, which needs `live` bytes at each operator of its `memory`."""
+    """The ways to tile around the worst step of a model, which needs `live` bytes at each operator of its `memory`.
 
-    def __init__(self, model: ir.Model, memory: ModelMemory, live: Sequence[int], kind: Kind, work: Work) -> None:
+    `first` is an operator to tile around instead.
+    """
+
+    def __init__(
+        self, model: ir.Model, memory: ModelMemory, live: Sequence[int], kind: Kind, work: Work,
+        first: str | None = None,
+    ) -> None:  # fmt: skip
         self._facts, self._memory, self._live, self._kind, self._work = Facts(model), memory, live, kind, work
         self._worst = max(range(len(live)), key=live.__getitem__)
+        if first is not None:
+            self._worst = next(at for at, one in enumerate(memory.graph.operators) if one.name == first)
         self._by_axes = Remembered(self._stretches_by_axes())
 
     def candidates(self, budget: int) -> Iterator[list[Candidate]]:

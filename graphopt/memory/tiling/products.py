@@ -134,7 +134,7 @@ def _taken_apart(facts: Facts, product: ir.Node) -> _Whole | None:
         return None
     taken: dict[ir.Value, tuple[int, int, int]] = {}  # axis, low, high
     for user in users:
-        taken |= _parts(facts, user, value)
+        taken |= parts_taken(facts, user, value)
         if any(one not in taken for one in nodes.used_outputs(user)):
             return None
     axes, widths = {axis for axis, _, _ in taken.values()}, [high - low for _, low, high in taken.values()]
@@ -146,7 +146,7 @@ def _taken_apart(facts: Facts, product: ir.Node) -> _Whole | None:
     return _Whole(tuple(movers), columns, {one: (low, high) for one, (_, low, high) in taken.items()}, dim)
 
 
-def _parts(facts: Facts, node: ir.Node, of: ir.Value) -> dict[ir.Value, tuple[int, int, int]]:
+def parts_taken(facts: Facts, node: ir.Node, of: ir.Value) -> dict[ir.Value, tuple[int, int, int]]:
     """The axis and the positions that each used result of a Split or Slice has of its operand; none for others."""
     shape = facts.static_shape(of)
     if shape is None or node.domain or node.inputs[0] is not of:

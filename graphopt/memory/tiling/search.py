@@ -18,6 +18,7 @@ from graphopt.memory.tiling.alike import regions_alike
 from graphopt.memory.tiling.candidates import LEAST_COLUMNS, Around, Candidate, Kind
 from graphopt.memory.tiling.region import Region, region_of, steps_of
 from graphopt.memory.tiling.write import write_tiles
+from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.text import Progress, silent
 from memplan.bounds import live_bytes
@@ -71,6 +72,7 @@ def tile_within(
     judge: Judge = by_nodes,
     dear: float = inf,
     further: bool = False,
+    again: bool = False,
     progress: Progress = silent,
 ) -> tuple[ir.Model, int]:
     """A copy of `model` in which regions are tiled until its live peak in file order is at most `budget` bytes.
@@ -80,12 +82,14 @@ def tile_within(
     one of a product enough rows, or with 0 any size that there is. No tile cuts a `vector` of channels or columns.
     `judge` says what a tiled model takes; one that takes `dear` times as long as before is not taken before other aims
     have been tried. With `further`, more is tried where a step resists: axes behind those along which estimates keep
-    the budget, with estimates that know views by other strides.
+    the budget, with estimates that know views by other strides. With `again`, images are estimated by whole vectors of
+    channels, and where a step resists after all, the search begins anew around that step instead of the worst one.
     """
     left = Work(work) if isinstance(work, int) else work
     copy = model.clone()
-    memory = model_memory(copy, sharing=sharing, vector=vector, strides=further)
-    best = _Tiled(copy, memory, 0, judge(copy, memory))
+    memory = model_memory(copy, sharing=sharing, vector=vector, strides=further, whole_vectors=again)
+    origins = {name: name for name in memory.nodes}
+    best = _Tiled(copy, memory, 0, judge(copy, memory), origins)
     if copy.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return copy, 0
     start = best
@@ -98,6 +102,12 @@ def tile_within(
             break  # the step that resists does so whatever was chosen before it
         if min(peaks) <= budget and best.seen.time <= dear * start.seen.time:
             break
+    if again and (first := best.resisting()) is not None and max(best.seen.steps, default=0) > budget:
+        for aim in AIMS:
+            found = search.greedy(start, int(aim * budget), first)
+            best = min(best, found, key=lambda one: one.seen.rank(budget))
+            if max(best.seen.steps, default=0) <= budget:
+                break
     return best.model, best.regions
 
 
@@ -107,6 +117,12 @@ class _Tiled:
     memory: ModelMemory
     regions: int
     seen: Seen
+    origins: Mapping[str, str]  # by the name of an operator that of the first model's of which it is a tile, or itself
+
+    def resisting(self) -> str | None:
+        """The operator of the first model around which most is needed; None where it is none of its operators."""
+        worst = max(range(len(self.seen.live)), key=self.seen.live.__getitem__, default=None)
+        return None if worst is None else self.origins.get(self.memory.graph.operators[worst].name)
 
 
 # By region: its nodes, their axis, how many tiles, and whether they keep what others need.
@@ -118,17 +134,21 @@ class _Search:
 
     def __init__(self, budget: int, kind: Kind, work: Work, judge: Judge, progress: Progress) -> None:
         self._budget, self._kind, self._work, self._judge, self._progress = budget, kind, work, judge, progress
-        self._ways: dict[_Trial, Around] = {}
+        self._ways: dict[tuple[_Trial, str | None], Around] = {}
         self._trials: dict[_Trial, _Tiled] = {}
 
-    def greedy(self, now: _Tiled, aim: int) -> _Tiled:
-        """Tile around the worst step while that helps, each time as cheaply as `aim` bytes are kept there."""
+    def greedy(self, now: _Tiled, aim: int, first: str | None = None) -> _Tiled:
+        """Tile around the worst step while that helps, each time as cheaply as `aim` bytes are kept there.
+
+        `first` is the operator to begin around instead.
+        """
         done: _Trial = ()
         while now.seen.steps and max(now.seen.steps) > self._budget and not self._work.over():
-            if done not in self._ways:
-                self._ways[done] = Around(now.model, now.memory, now.seen.live, self._kind, self._work)
+            way = done, first if not done else None
+            if way not in self._ways:
+                self._ways[way] = Around(now.model, now.memory, now.seen.live, self._kind, self._work, way[1])
             better: list[_Trial] = []
-            for candidates in self._ways[done].candidates(aim):
+            for candidates in self._ways[way].candidates(aim):
                 better = self._better(now, done, candidates)
                 if better or self._work.over():
                     break
@@ -171,8 +191,15 @@ class _Search:
                 regions.append(one)
         model = _applied(now.model, regions, found)
         self._work.spend((STEPS_PER_NODE if self._judge is by_nodes else STEPS_PER_LOWERED) * len(model.graph))
-        memory = model_memory(model, sharing=now.memory.sharing, vector=self._kind.vector, strides=now.memory.strides)
-        return _Tiled(model, memory, now.regions + len(regions), self._judge(model, memory))
+        memory = model_memory(
+            model, sharing=now.memory.sharing, vector=self._kind.vector, strides=now.memory.strides,
+            whole_vectors=now.memory.whole_vectors,
+        )  # fmt: skip
+        origins = {
+            name: now.origins[source] for name, node in memory.nodes.items()
+            if (source := name if name in now.origins else node.metadata_props.get(nodes.TILED, "")) in now.origins
+        }  # fmt: skip
+        return _Tiled(model, memory, now.regions + len(regions), self._judge(model, memory), origins)
 
 
 def _worse(live: Sequence[int]) -> tuple[int, int]:

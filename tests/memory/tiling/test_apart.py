@@ -25,11 +25,11 @@ MASKED = """g (float[64,96] x) => (float[64,96] y) {
 }"""
 
 
-def _again(text: str, share: float) -> tuple[ir.Model, ir.Model]:
+def _again(text: str, share: float, *, nearby: bool = False) -> tuple[ir.Model, ir.Model]:
     model = load(support.model(text, **ARRAYS))
     memory = model_memory(model)
     live = by_nodes(model, memory).live
-    return model, with_values_again(model, memory, live, int(share * max(live)))
+    return model, with_values_again(model, memory, live, int(share * max(live)), nearby=nearby)
 
 
 def _same(model: ir.Model, other: ir.Model, shape: tuple[int, ...]) -> None:
@@ -59,6 +59,25 @@ def test_a_later_reader_makes_a_value_again_right_before_it() -> None:
 def test_other_values_are_kept(text: str, share: float) -> None:
     model, again = _again(text, share)
     assert again is model
+
+
+# What keys and queries are made of, from what is there until the end; and what is there no more.
+NEARBY = """g (float[64,96] x) => (float[64,96] y) {
+    g = MatMul(x, m) h = MatMul(g, m) b = MatMul(h, m) k = MatMul(b, m) l = MatMul(k, m) q = MatMul(b, m)
+    s = Add(q, l) t = MatMul(s, m) u = MatMul(t, m) n = MatMul(u, m) z = MatMul(n, m) o = MatMul(z, m)
+    r = MatMul(o, m) f = MatMul(r, m) i = MatMul(f, m) j = MatMul(i, m) y = Add(j, h)
+}"""
+
+
+def test_a_product_of_what_is_there_anyway_is_made_again_nearby() -> None:
+    model, again = _again(NEARBY, 0.6, nearby=True)
+    operators = [node.op_type for node in again.graph]
+    assert [operators.index("Add"), len(operators)] == [7, len(model.graph) + 1]
+    _same(model, again, (64, 96))
+    model, same = _again(NEARBY, 0.6)
+    assert same is model, "it takes a good part of the time"
+    gone, same = _again(NEARBY.replace("Add(j, h)", "Neg(j)"), 0.6, nearby=True)
+    assert same is gone, "what it is made of would be there for it alone"
 
 
 def test_parts_of_a_product_are_products() -> None:

@@ -12,6 +12,7 @@ from graphopt.memory.tiling.axes import axes_from
 from graphopt.memory.tiling.candidates import LEAST_COLUMNS, _across, _front, _keeps_bits, _stretches
 from graphopt.memory.tiling.region import Run, region_of, steps_of
 from graphopt.memory.tiling.search import _worse, by_nodes, tile_within
+from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.load import load
 from graphopt.model.save import to_proto
@@ -224,3 +225,40 @@ def test_tiles_along_another_axis_are_tried_where_the_first_ones_do_not_help() -
     tiled, regions = tile_within(model, 24 << 10, columns=0, judge=judge, further=True)
     assert regions == 1 and max(by_nodes(tiled, model_memory(tiled)).live) <= 24 << 10
     assert axes[0] == 1 and axes[-1] == 2
+
+
+def test_a_search_begins_anew_around_the_step_that_resists() -> None:
+    """The judge wants d in tiles and b whole: tiles around b, which is worst at first, leave d above the budget."""
+    text = """g (float[64,16] x) => (float[64,16] y) {
+        a = MatMul(x, w) b = MatMul(a, w) c = MatMul(b, w) d = Softmax(c) y = MatMul(d, w)
+    }"""
+    model = load(support.model(text, w=ones(16, 16)))
+    for node in model.graph:
+        node.name = node.outputs[0].name
+
+    def judge(one: ir.Model, memory: ModelMemory) -> search.Seen:
+        tiled = {node.metadata_props.get(nodes.TILED, "")[:1] for node in one.graph}  # "d_2" in tiles is d too
+        live = {"b": 10 if "b" in tiled else 100_000, "d": 90_000}
+        order = [memory.nodes[operator.name] for operator in memory.graph.operators]
+        names = [(node.name or "")[:1] for node in order]
+        most = [10 if "d" in tiled and "b" not in tiled else live.get(name, 10) for name in names]
+        return search.Seen(most, most, 1.0)
+
+    def found(*, again: bool) -> set[str]:
+        tiled, _ = tile_within(model, 50_000, columns=0, judge=judge, further=True, again=again)
+        return {node.metadata_props.get(nodes.TILED, "")[:1] for node in tiled.graph}
+
+    assert "b" in found(again=False)
+    assert "d" in found(again=True) and "b" not in found(again=True)
+
+
+def test_images_are_as_large_as_their_blocks_of_channels_where_asked() -> None:
+    """24 channels take two blocks of 16, also what is computed of them; 16 take one, and a product none."""
+    text = """g (float[1,3,4,4] x) => (float[1,16] y) {
+        a = Conv(x, w) b = Sigmoid(a) c = Conv(b, v) d = GlobalAveragePool(c) e = Flatten(d) y = MatMul(e, m)
+    }"""
+    model = load(support.model(text, w=ones(24, 3, 1, 1), v=ones(16, 24, 1, 1), m=ones(16, 16)))
+    for whole, channels in ((False, 24), (True, 32)):
+        memory = model_memory(model, vector=16, whole_vectors=whole)
+        sizes = {value.name: value.size for value in memory.graph.values}
+        assert [sizes[name] for name in "abcy"] == [64 * channels, 64 * channels, 64 * 16, 64]
