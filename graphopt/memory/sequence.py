@@ -7,6 +7,7 @@ ORT_ENABLE_BASIC and above) merges a node that is computed again with the first 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
@@ -29,6 +30,8 @@ def write_order(model: ir.Model, order: Sequence[str], operators: Mapping[str, i
     read = {node: tuple(node.inputs) for node in ordered}  # before any of them is handed on to a later computation
     latest: dict[ir.Value, ir.Value] = {}
     seen: set[str] = set()
+    repeated = {name for name, runs in Counter(order).items() if runs > 1}
+    several: list[ir.Node] = []  # runs of these
     sequence: list[ir.Node] = []
     for name in order:
         node = operators[name]
@@ -39,16 +42,31 @@ def write_order(model: ir.Model, order: Sequence[str], operators: Mapping[str, i
                 if value is not node.inputs[position]:
                     node.replace_input_with(position, value)
             sequence.append(node)
-            continue
-        again = _again(node, inputs, names)
-        latest.update(zip(node.outputs, again.outputs, strict=True))
-        sequence.append(again)
+        else:
+            again = _again(node, inputs, names)
+            latest.update(zip(node.outputs, again.outputs, strict=True))
+            sequence.append(again)
+        several += sequence[-1:] if name in repeated else []
     returned = [(place, value) for place, value in enumerate(graph.outputs) if value in latest]
     for place, value in returned:
         graph.outputs[place] = latest[value]
         value.name, latest[value].name = latest[value].name, value.name
     graph.extend([*first, *sequence])
-    return len(sequence) - len(seen)
+    return len(sequence) - len(seen) - _drop_unread(graph, several)
+
+
+def _drop_unread(graph: ir.Graph, several: Sequence[ir.Node]) -> int:
+    """Remove those of `several`, runs of nodes that run again, that nothing reads; returns how many there were.
+
+    A view runs wherever its operand does, though all readers may have a later one. Runtimes that go back from what
+    nothing reads would run such a node last, and keep its operand until then.
+    """
+    dropped = 0
+    for node in reversed(several):
+        if not any(nodes.is_used(value) for value in node.outputs):
+            graph.remove(node, safe=True)
+            dropped += 1
+    return dropped
 
 
 def _again(node: ir.Node, inputs: Sequence[ir.Value | None], names: set[str | None]) -> ir.Node:

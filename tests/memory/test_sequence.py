@@ -65,7 +65,9 @@ def test_what_is_computed_again_is_called_by_its_node_or_operator() -> None:
     assert [(node.name, node.metadata_props[nodes.RECOMPUTED]) for node in again] == [
         ("first_recomputed", "first"), ("Neg_recomputed", "b")
     ]  # fmt: skip
-    assert [node.op_type for node in model.graph] == ["Exp", "Neg", "Exp", "Sqrt", "Neg", "Add", "Mul"]
+    assert [node.op_type for node in model.graph] == ["Exp", "Sqrt", "Neg", "Add", "Mul"], (
+        "nothing reads the first ones"
+    )
 
 
 def test_a_new_name_is_nobodys() -> None:
@@ -85,3 +87,17 @@ def test_nodes_of_constants_come_first() -> None:
     memory = model_memory(model)
     assert write_order(model, [operator.name for operator in memory.graph.operators], memory.nodes) == 0
     assert [node.op_type for node in model.graph] == ["Neg", "Exp", "Add"]
+
+
+def test_a_run_that_nothing_reads_is_left_out() -> None:
+    """A view stands wherever its operand does; here its reader has the later one."""
+    text = """g (float[2,2] x) => (float[2,2] y) {
+        a = Exp(x) f = Flatten<axis = 1>(a) b = Sin(a) c = Cos(b) y = Sub(c, f)
+    }"""
+    model = load(support.model(text))
+    memory = model_memory(model)
+    by_type = {node.op_type: name for name, node in memory.nodes.items()}
+    order = ["Exp", "Flatten", "Sin", "Cos", "Exp", "Flatten", "Sub"]
+    assert write_order(model, [by_type[kind] for kind in order], memory.nodes) == 1
+    assert [node.op_type for node in model.graph] == ["Exp", "Sin", "Cos", "Exp", "Flatten", "Sub"]
+    support.assert_equal(support.model(text), to_proto(model))
