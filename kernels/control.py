@@ -89,7 +89,7 @@ class Stacked:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repetition:
     """A kernel that runs `runs` in their order, again and again. Its first operand is the memory of its own."""
 
     operands: tuple[Operand, ...]
@@ -109,7 +109,7 @@ class Choose:
     no: tuple[Inner, ...]
 
 
-Control = Repeat | Choose
+Control = Repetition | Choose
 
 
 def written(control: Control, name: str, target: Target) -> Kernel:
@@ -117,7 +117,7 @@ def written(control: Control, name: str, target: Target) -> Kernel:
     return _chosen(control, name, target) if isinstance(control, Choose) else _repeated(control, name, target)
 
 
-def _repeated(control: Repeat, name: str, target: Target) -> Kernel:
+def _repeated(control: Repetition, name: str, target: Target) -> Kernel:
     runs, trips, carried, rows = control.runs, control.trips, control.carried, control.rows
     writer = _Writer(name, target, control.operands)
     body = writer.table("body", runs)

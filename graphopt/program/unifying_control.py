@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from graphopt.program.polynomials import Differs, Fit
-from kernels.control import Carried, Choose, Control, Inner, Iterations, Repeat, Seat, Stacked
+from kernels.control import Carried, Choose, Control, Inner, Iterations, Repetition, Seat, Stacked
 from kernels.kernel import SIZES, Kernel, Operand
 
 MEMORY = 0  # the operand with what runs hand on to one another
@@ -31,11 +31,11 @@ def unified_control(fit: Fit, controls: Sequence[Control], join: Join) -> Contro
             _runs(fit, runs, join, operands) for runs in ([one.yes for one in choices], [one.no for one in choices])
         )
         return Choose(tuple(operands), _seat(fit, [one.condition for one in choices]), yes, no)
-    loops = [one for one in controls if isinstance(one, Repeat)]
+    loops = [one for one in controls if isinstance(one, Repetition)]
     if len(loops) < len(controls):
         raise Differs("a loop or a condition")
     runs = _runs(fit, [one.runs for one in loops], join, operands)
-    return Repeat(
+    return Repetition(
         tuple(operands),
         runs,
         _iterations(fit, [one.trips for one in loops]),

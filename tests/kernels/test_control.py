@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.control import Carried, Choose, Inner, Iterations, Repeat, Seat, Stacked, written
+from kernels.control import Carried, Choose, Inner, Iterations, Repetition, Seat, Stacked, written
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.target import host
@@ -57,7 +57,7 @@ def test_a_loop_of_a_count_and_conditions(
     iterations = Iterations(7, Seat(1) if counts else None, Seat(2), going)
     carried = Carried(Seat(0), first, second, Seat(4), 4 * WIDTH)
     kernel = written(
-        Repeat(operands, tuple(runs), iterations, (carried,), (Stacked(Seat(5), 4 * WIDTH, 7),)), "loop", host()
+        Repetition(operands, tuple(runs), iterations, (carried,), (Stacked(Seat(5), 4 * WIDTH, 7),)), "loop", host()
     )
     x = np.random.default_rng(count + 1).random(WIDTH, np.float32)
     given = {"x": x.view(np.uint8), "count": np.array([count]).view(np.uint8), "go": np.array([begins]).view(np.uint8)}
@@ -81,7 +81,7 @@ def test_an_iteration_reads_its_number_and_rows_from_the_last_to_the_first() -> 
         Inner(row("double", X[index(D)] * 2.0), (Seat(0, 2 * size, -size), Seat(2, 0, size))),
         Inner(store, (Seat(1, 8), Seat(2, 0, size))),  # over the first numbers of each row
     ]
-    kernel = written(Repeat(operands, tuple(runs), Iterations(3, number=Seat(1, 8), flag=Seat(1))), "scan", host())
+    kernel = written(Repetition(operands, tuple(runs), Iterations(3, number=Seat(1, 8), flag=Seat(1))), "scan", host())
     assert kernel.blocks == 1 and kernel.flops == 3 * sum(run.kernel.flops for run in runs)
     x = np.random.default_rng(0).random((3, WIDTH), np.float32)
     found = run_guarded(kernel, {"x": x.reshape(-1).view(np.uint8)})
@@ -108,10 +108,10 @@ def test_a_loop_inside_a_loop_takes_its_own_part_of_scratch() -> None:
     inner = [operand("a", size), operand("m", 2 * ROOM, "output"), operand("b", size, "output")]
     add = Inner(row("add", X[index(D)] + 1.0), (Seat(1, turn=ROOM), Seat(1, ROOM, turn=-ROOM)))
     state = Carried(Seat(0), Seat(1), Seat(1, ROOM), Seat(2), size)
-    four = written(Repeat(inner, (add,), Iterations(4), (state,)), "inner", host())
+    four = written(Repetition(inner, (add,), Iterations(4), (state,)), "inner", host())
     outer = [operand("x", size), operand("memory", 4 * ROOM, "output"), operand("y", size, "output")]
     run = Inner(four, (Seat(1, turn=ROOM), Seat(1, 2 * ROOM), Seat(1, ROOM, turn=-ROOM)))
-    kernel = written(Repeat(outer, (run,), Iterations(3), (state,)), "outer", host())
+    kernel = written(Repetition(outer, (run,), Iterations(3), (state,)), "outer", host())
     assert kernel.scratch_bytes > four.scratch_bytes > 0
     x = np.zeros(WIDTH, np.float32)
     found = run_guarded(kernel, {"x": x.view(np.uint8)})

@@ -25,7 +25,7 @@ from graphopt.program.regions.region import Lowered, Problems
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from graphopt.program.subprograms import Repeated, body_of, repeated
-from kernels.control import Carried, Choose, Control, Inner, Iterations, Repeat, Seat, Stacked, written
+from kernels.control import Carried, Choose, Control, Inner, Iterations, Repetition, Seat, Stacked, written
 from kernels.dtype import DType
 from kernels.kernel import Operand
 from kernels.listing import ALIGNMENT
@@ -259,7 +259,7 @@ class _Body:
         lowered = work.lowered(self._body.model)
         runs, size = work.runs(lowered, dict(enumerate(self.given)), aims)
         work.memory(size)
-        work.add(Repeat(work.operands(), tuple(runs), iterations, tuple(self._carried), tuple(stacked)))
+        work.add(Repetition(work.operands(), tuple(runs), iterations, tuple(self._carried), tuple(stacked)))
 
 
 def _dense(scope: Scope, view: View) -> View:

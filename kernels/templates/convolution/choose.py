@@ -18,7 +18,7 @@ from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.template import Template
 
 WIDENED = 4  # times the flops of a block that widens weights: a smaller one widens them as often
-LINE = 0.5  # share of reading a line of the input that a tile sees from the second cache
+LINE = 0.25  # share of reading a line of the input that a tile sees from the second cache
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
 BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
