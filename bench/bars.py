@@ -138,6 +138,7 @@ def bars(
 ) -> None:
     """Measure the bars and print them. Ends with 1 if a bar that was measured is not met."""
     screen = console()
+    name = results.processor()  # before a measure pins this process to one core
     if keep and quick:
         raise typer.BadParameter("Smaller sweeps are not kept: leave --quick or --keep.")
     quiet = Sheet(Console(file=io.StringIO()))  # the scripts' own tables go to the JSON only
@@ -148,7 +149,7 @@ def bars(
         with screen.status(f"bar {number}: {MEASURES[number].__doc__}"):
             found += MEASURES[number](quiet, data=data, quick=quick)
         if keep:
-            results.keep(found)
+            results.keep(found, name=name)
     Sheet(screen).bars(found)
     if json:
         quiet.write(json, found)
