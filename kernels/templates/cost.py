@@ -126,9 +126,13 @@ def beside_again(worked: float, size: int, whole: int, target: Target, more: flo
     The second cache holds them, or in part, or what lies behind it does. `more` cycles of other reads come on top.
     """
     near, far = size / target.core.l2, size / target.rate(max(whole, target.l2 + 1))
-    share = min(1.0, max(0.0, (whole / target.l2 - FAR_HELD) / (FAR_PASSED - FAR_HELD)))
     close = beside(worked, near + more)
-    return close + share * (beside(worked, far + more) - close)
+    return close + lost(whole, target.l2, FAR_HELD, FAR_PASSED) * (beside(worked, far + more) - close)
+
+
+def lost(whole: int, cache: int, held: float, passed: float) -> float:
+    """The share of what is read again after `whole` bytes that a cache no longer holds, by degrees in between."""
+    return min(1.0, max(0.0, (whole / cache - held) / (passed - held)))
 
 
 def crowded_cycles(rows: Sequence[Group], panels: Sequence[Group], depth: int) -> float:

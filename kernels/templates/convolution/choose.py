@@ -12,7 +12,17 @@ from kernels.templates.convolution.stage import window
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.convolution.taps import around, skips
 from kernels.templates.convolution.taps import share as needed_share
-from kernels.templates.cost import NEAR_HELD, NEAR_PASSED, ROW, beside_again, nanoseconds, step_cycles, with_weights
+from kernels.templates.cost import (
+    NEAR_HELD,
+    NEAR_PASSED,
+    PAGE,
+    ROW,
+    beside_again,
+    lost,
+    nanoseconds,
+    step_cycles,
+    with_weights,
+)
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.template import Template
@@ -91,7 +101,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
     taps = problem.kernel[0] * problem.kernel[1] * problem.kernel[2]
     steps = problem.depth * merged_groups(problem) * taps
     # Planes a multiple of 4 KB apart share one set of the first cache: wide tiles lose their input to the next planes.
-    crowded = taps == 1 and problem.input.block_stride * 4 % 4096 == 0 and problem.input.block * 8 < problem.depth
+    crowded = taps == 1 and problem.input.block_stride * 4 % PAGE == 0 and problem.input.block * 8 < problem.depth
     groups = vector_groups(problem, target.lanes(), shape.vectors)
     total, line = 0.0, LINE * target.vector_bytes / target.core.l2
     skipping = not flat and skips(problem, rows, columns)
@@ -113,10 +123,8 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
 
 def _with_streamed(step: float, size: int, steps: int, target: Target) -> float:
     """Cycles of a step that reads `size` bytes of weights, of so many steps, which the next tile reads again."""
-    share = (size * steps / target.l1 - NEAR_HELD) / (NEAR_PASSED - NEAR_HELD)
-    if share <= 0:
-        return step
-    return step + min(1.0, share) * (beside_again(step, size, size * steps, target) - step)
+    share = lost(size * steps, target.l1, NEAR_HELD, NEAR_PASSED)
+    return step + share * (beside_again(step, size, size * steps, target) - step) if share else step
 
 
 def share(problem: Convolution, candidate: Direct, target: Target) -> Direct:

@@ -31,6 +31,7 @@ from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, c
 from kernels.templates.convolution.winograd_kinds import Kind, kinds_of, merged_kinds, stored_of
 from kernels.templates.convolution.winograd_narrow import TAPS, TapPacking, write_filters
 from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking
+from kernels.templates.cost import PAGE
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, start_of, stretch_of, unravel
 from kernels.templates.template import Template
@@ -38,7 +39,6 @@ from kernels.templates.tile import Asked, ProductTile, asked, write_tile
 from kernels.tensor.expression import Variable
 
 _TILE, _COLUMN = Variable("tile", 1), Variable("column", 1)
-_PAGE = 4096  # bytes: addresses so far apart share one set of the first cache
 
 
 def build(problem: Convolution, candidate: Winograd, target: Target, name: str = "winograd") -> Kernel:
@@ -63,7 +63,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         rows, columns = (kinds_of(problem, axis, self.made) for axis in (1, 2))
         # Where a row outside of the image can be read from zeros, windows of all rows of tiles have one function.
         self.zeros = (self.made.size - 1) * problem.input.column_stride + self.lanes
-        self.any_row = len(rows) > 1 and 4 * self.zeros <= _PAGE
+        self.any_row = len(rows) > 1 and 4 * self.zeros <= PAGE
         self.windows = merged_kinds([replace(one, low=0, high=self.made.size, outputs=0) for one in rows]
                                if self.any_row else [replace(one, outputs=0) for one in rows]), \
             merged_kinds([replace(one, outputs=0) for one in columns])  # fmt: skip
@@ -387,4 +387,4 @@ def _less(f: Function, number: int, by: Amount) -> Value:
 
 def _apart(elements: int, lanes: int) -> int:
     """A distance between points that is no multiple of a page, so that a window's vectors do not crowd one set."""
-    return elements + lanes if elements * 4 % _PAGE == 0 else elements
+    return elements + lanes if elements * 4 % PAGE == 0 else elements

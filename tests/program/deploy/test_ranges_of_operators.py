@@ -184,7 +184,7 @@ def test_control_flow_of_any_size(kind: str) -> None:
             for name, shape in shapes.items()
         }
         for mine, its in zip(made.run(None, feeds), session.run(None, feeds), strict=True):
-            np.testing.assert_allclose(mine, its, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-5)
 
 
 def test_dims_that_turn_are_formulas_for_people() -> None:
