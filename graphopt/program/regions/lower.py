@@ -25,7 +25,13 @@ from graphopt.program.regions.einsum import lower_einsum
 from graphopt.program.regions.fusion import Tree, is_anchor, is_elementwise, trees
 from graphopt.program.regions.given_bytes import GIVEN_BYTES, lower_given_bytes
 from graphopt.program.regions.images.batch_norm import without_batch_norm
-from graphopt.program.regions.images.borders import lower_pad, lower_slice, slices_pixels
+from graphopt.program.regions.images.borders import (
+    lower_pad,
+    lower_slice,
+    lower_split,
+    slices_images,
+    splits_images,
+)
 from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
 from graphopt.program.regions.images.operators import lower_images
 from graphopt.program.regions.images.pointwise import lower_pointwise
@@ -228,8 +234,11 @@ def _lower_alone_by_template(scope: Scope, node: ir.Node) -> None:
     if joins_images(scope, node):
         lower_joining(scope, node)
         return
-    if slices_pixels(scope, node):
+    if slices_images(scope, node):
         lower_slice(scope, node)
+        return
+    if splits_images(scope, node):
+        lower_split(scope, node)
         return
     lowering = _BY_DOMAIN.get(node.domain, {}).get(node.op_type)
     if lowering is None:

@@ -184,20 +184,24 @@ def _split(scope: Scope, node: ir.Node) -> None:
         start += count
 
 
-def _set_apart(scope: Scope, node: ir.Node, whole: ir.Value, part: ir.Value, view: View) -> View:
-    """Where a part of a value lies: apart from it where memory is tight and parts are read at different times.
+def is_set_apart(scope: Scope, whole: ir.Value, part: ir.Value) -> bool:
+    """Whether a part is copied from what holds it: where memory is tight and parts are read at different times.
 
     So it is with the gradients of a skip connection and of what it is concatenated to, which are computed together. A
     part that one node reads, and first, is no copy: the others have been made by then.
     """
-    if not scope.tight or view.buffer.role != "temporary" or 2 * prod(scope.shape(part)) > prod(scope.shape(whole)):
-        return view
+    if not scope.tight or 2 * prod(scope.shape(part)) > prod(scope.shape(whole)):
+        return False
     others = [one for use in whole.uses() for one in use.node.outputs if one is not part and one.uses()]
     first, last = reading(part, scope.order)
     spans = [reading(one, scope.order) for one in others]
     is_later = bool(spans) and first - max(end for _, end in spans) > FAR
-    is_earlier = bool(spans) and min(begin for begin, _ in spans) - last > FAR and len(part.uses()) > 1
-    if not is_later and not is_earlier:
+    return is_later or (bool(spans) and min(begin for begin, _ in spans) - last > FAR and len(part.uses()) > 1)
+
+
+def _set_apart(scope: Scope, node: ir.Node, whole: ir.Value, part: ir.Value, view: View) -> View:
+    """Where a part of a value lies."""
+    if view.buffer.role != "temporary" or not is_set_apart(scope, whole, part):
         return view
     aim = View.dense(scope.temporary("part", part.name, view.dtype.bytes * prod(view.shape)), view.dtype, view.shape)
     copy(scope, view, aim, (node,))

@@ -299,7 +299,7 @@ class Scope:
         """
         dtype, shape = self.dtype(value), self.shape(value)
         home = self.homes.get(value) if at_home else None
-        if home is not None and layout.order == "NCHWc" and (apart or home.within == layout.stored):
+        if home is not None and layout.order == "NCHWc" and (apart or self.laid(value, layout) == layout):
             self.images[value] = Image(home.buffer, dtype, shape, self.laid(value, layout), home.offset)
             return self.images[value]
         if value.is_graph_output() and layout.elements == prod(shape) and not self.counted(value):
@@ -314,9 +314,11 @@ class Scope:
         return self.images[value]
 
     def laid(self, value: ir.Value, layout: Layout) -> Layout:
-        """The layout that `image` gives a value: rows as far apart as those of the images that it is a part of."""
+        """The layout that `image` gives a value: as far apart as in the images that it is a part of."""
         home = self.homes.get(value)
-        return layout if home is None or layout.order != "NCHWc" else replace(layout, within=home.within)
+        if home is None or layout.order != "NCHWc":
+            return layout
+        return replace(layout, within=home.within, among=home.among)
 
     def place_is_dense(self, value: ir.Value) -> bool:
         """Whether a value lies row-major in a buffer of its own."""

@@ -4,7 +4,8 @@ All three orders are one form: channels come in blocks of `block`, and the chann
 pixel. NCHW has blocks of one channel, NHWC one block of all channels, NCHWc blocks of a multiple of a vector. Rows and
 columns of zeros around the image (the halo) spare its reader every question about borders; writers fill the inside
 only. In NCHWc the channels that fill up the last block are zero too. Images may be a part of larger ones, some of their
-planes, rows and columns: then they lie as far apart as in those, and what stands around them is no halo.
+blocks of channels, planes, rows and columns: then they lie as far apart as in those, and what stands around them is no
+halo.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Layout:
     before: Triple = (0, 0, 0)  # zeros stored before the first plane, row, column
     after: Triple = (0, 0, 0)  # and after the last
     within: Triple | None = None  # planes, rows, columns of the images that these are a part of; they have no halo
+    among: int | None = None  # blocks of channels of the images that these are a part of
 
     def __post_init__(self) -> None:
         natural = {"NCHW": 1, "NHWC": self.channels}.get(self.order, self.block)
@@ -56,6 +58,10 @@ class Layout:
         ):
             raise InvalidLayout(f"a part of images has no halo and is not larger than they are: {self}")
         object.__setattr__(self, "block", natural)
+        if self.among is not None and self.among < self.blocks:
+            raise InvalidLayout(f"a part of images has no more channels than they have: {self}")
+        if self.batch == 1 or self.among == self.blocks:
+            object.__setattr__(self, "among", None)
 
     @property
     def blocks(self) -> int:
@@ -93,12 +99,12 @@ class Layout:
     @property
     def image_stride(self) -> int:
         """Elements from one image to the next."""
-        return self.blocks * self.block_stride
+        return (self.among or self.blocks) * self.block_stride
 
     @property
     def elements(self) -> int:
         """Elements of the storage; of a part of larger images, to the end of its last pixel."""
-        if self.within is None:
+        if self.within is None and self.among is None:
             return self.batch * self.image_stride
         last = self.size[0] - 1, self.size[1] - 1, self.size[2] - 1
         return self.position(self.batch - 1, (self.blocks - 1) * self.block, last) + self.block
@@ -106,7 +112,9 @@ class Layout:
     @property
     def passing(self) -> int:
         """Elements that who reads or writes all of the images moves."""
-        return self.elements if self.within is None else self.batch * self.blocks * self.block * prod(self.size)
+        if self.within is None and self.among is None:
+            return self.elements
+        return self.batch * self.blocks * self.block * prod(self.size)
 
     @property
     def origin(self) -> int:
@@ -137,9 +145,9 @@ class Layout:
 
     def store(self, images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Images of shape (batch, channels, [depth,] [height,] width) as the flat storage, zeros included."""
-        whole = np.zeros((self.batch, self.blocks * self.block, *self.size), images.dtype)
+        whole = np.zeros((self.batch, (self.among or self.blocks) * self.block, *self.size), images.dtype)
         whole[:, : self.channels] = images.reshape(self.batch, self.channels, *self.size)
-        blocked = whole.reshape(self.batch, self.blocks, self.block, *self.size).transpose(0, 1, 3, 4, 5, 2)
+        blocked = whole.reshape(self.batch, -1, self.block, *self.size).transpose(0, 1, 3, 4, 5, 2)
         rest = tuple(w - b - s for w, b, s in zip(self.stored, self.before, self.size, strict=True))
         halo = tuple(zip(self.before, rest, strict=True))
         return np.pad(blocked, ((0, 0), (0, 0), *halo, (0, 0))).reshape(-1)[: self.elements]
@@ -148,7 +156,7 @@ class Layout:
         """The images in a flat storage, of shape (batch, channels, depth, height, width)."""
         whole = np.zeros(self.batch * self.image_stride, storage.dtype)
         whole[: self.elements] = storage[: self.elements]
-        blocked = whole.reshape(self.batch, self.blocks, *self.stored, self.block)
+        blocked = whole.reshape(self.batch, -1, *self.stored, self.block)
         inside = tuple(slice(b, b + s) for b, s in zip(self.before, self.size, strict=True))
         taken = blocked[(slice(None), slice(None), *inside)].transpose(0, 1, 5, 2, 3, 4)
-        return taken.reshape(self.batch, self.blocks * self.block, *self.size)[:, : self.channels]
+        return taken.reshape(self.batch, -1, *self.size)[:, : self.channels]

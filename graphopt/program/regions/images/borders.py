@@ -1,20 +1,29 @@
-"""Slices and pads of rows and columns, in the layout that the images have."""
+"""Slices, splits and pads of images in the layout that they have: of rows and columns, and of blocks of channels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import COPIED, float_attribute, input_at, ints_attribute, required_input, string_attribute
+from graphopt.model.nodes import (
+    COPIED,
+    float_attribute,
+    input_at,
+    int_attribute,
+    ints_attribute,
+    required_input,
+    string_attribute,
+)
 from graphopt.model.operators.formulas import number_of
 from graphopt.program.regions.buffer import Place
 from graphopt.program.regions.copies import axes_of, copy, store
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.image import Image, layout_of
-from graphopt.program.regions.movement import sliced_axes
+from graphopt.program.regions.movement import is_set_apart, sliced_axes
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
 from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
@@ -23,20 +32,60 @@ from kernels.tensor.expression import Buffer, Expression, Number, Variable, inde
 _NAMES = ("image", "block", "plane", "row", "column", "lane")
 
 
-def slices_pixels(scope: Scope, node: ir.Node) -> bool:
-    """Whether a Slice takes rows or columns, forwards, of images in blocks of channels."""
+def slices_images(scope: Scope, node: ir.Node) -> bool:
+    """Whether a Slice takes rows or columns, forwards, of images in blocks of channels, or whole blocks."""
     source = scope.images.get(required_input(node, 0)) if node.op_type == "Slice" else None
     if node.domain not in ("", "ai.onnx") or source is None or source.layout.order != "NCHWc":
         return False
     before, after = scope.shape(required_input(node, 0)), scope.shape(node.outputs[0])
-    if before[:2] != after[:2] or 0 in after:
+    if before[0] != after[0] or 0 in after:
         return False
-    steps = {step for _, _, step in sliced_axes(node, before, scope.facts)}
+    axes = list(sliced_axes(node, before, scope.facts))
+    if before[1] != after[1]:
+        return all(step == 1 for _, _, step in axes) and all(
+            _are_blocks(source, start, after[1]) for axis, start, _ in axes if axis == 1
+        )
+    steps = {step for _, _, step in axes}
     return steps <= {1} or (min(steps) > 0 and source.channel_stride is None)
 
 
+def _are_blocks(source: Image, start: int, count: int) -> bool:
+    """Whether some channels are whole blocks that no strides describe, or end with the last one."""
+    layout = source.layout
+    ends = count % layout.block == 0 or start + count == layout.channels
+    return source.channel_stride is None and start % layout.block == 0 and ends
+
+
+def splits_images(scope: Scope, node: ir.Node) -> bool:
+    """Whether a Split takes images in blocks of channels apart between blocks."""
+    source = scope.images.get(required_input(node, 0)) if node.op_type == "Split" else None
+    if node.domain not in ("", "ai.onnx") or source is None or source.layout.order != "NCHWc":
+        return False
+    sizes = [scope.shape(output)[1] for output in node.outputs]
+    starts = list(accumulate(sizes, initial=0))
+    return (
+        int_attribute(node, "axis", 0) % len(source.shape) == 1
+        and 0 not in sizes
+        and all(_are_blocks(source, start, size) for start, size in zip(starts, sizes, strict=False))
+    )
+
+
+def lower_split(scope: Scope, node: ir.Node) -> None:
+    """The channels of a Split where they are; a copy of those that are read far from the others in tight memory."""
+    whole, start = required_input(node, 0), 0
+    source = scope.images[whole]
+    for output in node.outputs:
+        shape = scope.shape(output)
+        part = source.part(1, start, shape)
+        scope.images[output] = part
+        if is_set_apart(scope, whole, output):
+            layout = layout_of(shape, source.layout.order, source.layout.block)
+            scope.convert(part, scope.image(output, layout), 0, (node,))
+        start += shape[1]
+
+
 def lower_slice(scope: Scope, node: ir.Node) -> None:
-    """The pixels of a Slice where they are; a region that copies every so manieth of them."""
+    """The pixels or channels of a Slice where they are; a region that copies every so manieth of them."""
     source, shape = scope.images[required_input(node, 0)], scope.shape(node.outputs[0])
     first, step = [0] * 5, [1] * 5
     axes = list(sliced_axes(node, source.shape, scope.facts))

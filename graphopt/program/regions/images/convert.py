@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphopt.program.regions.images.image import Image
+from kernels.dtype import DType
+from kernels.target import Target
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.cost import nanoseconds
 from kernels.templates.elementwise import Elementwise, Output
 from kernels.tensor.expression import Expression, Number, Variable, index
+
+TURNED = 1.25  # cycles for an element whose neighbours go elsewhere, from caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,12 @@ def copies(source: Image, aim: Image, first: int = 0) -> list[Elementwise]:
             value = source.channels("x", run.first, run.blocks, run.lanes)[axes]
         found.append(Elementwise(axes, (Output(aims, value, tuple(index(one) for one in axes)),)))
     return found
+
+
+def turning(layout: Layout, target: Target) -> float:
+    """Nanoseconds to copy images between channels that lie apart and channels side by side, by estimate."""
+    size = 2 * DType.F32.bytes * layout.passing
+    return nanoseconds(max(TURNED * layout.passing, size / target.rate(size)), target)
 
 
 def _runs(count: int, *sides: tuple[int, int]) -> Iterator[_Run]:

@@ -13,9 +13,10 @@ from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input, string_attribute
 from graphopt.model.operators.padding import padding
 from graphopt.program.regions.fusion import Tree, root_of
+from graphopt.program.regions.images.convert import turning
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases
-from graphopt.program.regions.images.sources import ImageReader, image_of, result_layout, vector_image
+from graphopt.program.regions.images.sources import ImageReader, block_of, image_of, result_layout, vector_image
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
 from kernels.dtype import DType
@@ -41,7 +42,8 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights, stored):
         return
     problem, source = _problem(scope, node, root, weights.shape)
-    problem = replace(problem, output=scope.laid(root, problem.output))
+    problem = replace(problem, output=scope.laid(root, problem.output), weights_dtype=stored)
+    problem, source = _in_blocks_where_faster(scope, node, problem, source)
     reader = ImageReader(scope, tree, problem)
     at = reader.at(len(scope.shape(root)))
     sums: Expression = ACCUMULATED[()]
@@ -90,6 +92,28 @@ def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ..
     return Convolution(
         source.layout, output, whole(window, 1), whole(strides, 1), whole(dilations, 1), whole(before, 0), groups
     ), source
+
+
+def _in_blocks_where_faster(
+    scope: Scope, node: ir.Node, problem: Convolution, source: Image
+) -> tuple[Convolution, Image]:
+    """The convolution of a copy in blocks of channels, where channels lie apart and the copy is estimated to pay.
+
+    The convolutions that read the same value share the copy.
+    """
+    x, target = required_input(node, 0), scope.target
+    block = block_of(target)
+    if source.layout.order != "NCHW" or source.layout.channels < block or problem.transposed or target.is_gpu:
+        return problem, source
+    template = convolution_template(scope, node, problem)
+    copied = replace(problem, input=layout_of(source.shape, "NCHWc", block))
+    assert template.estimate is not None, "convolutions have one"
+    apart, together = (template.estimate(one, template.candidates(one, target)[0], target) for one in (problem, copied))
+    readers = sum(use.node.op_type == "Conv" for use in x.uses())
+    if apart <= together + turning(source.layout, target) / readers:
+        return problem, source
+    made = vector_image(scope, x)
+    return replace(problem, input=made.layout), made
 
 
 def _like(layout: Layout, shape: tuple[int, ...]) -> Layout:

@@ -56,8 +56,14 @@ class Image:
         return View(self.buffer, self.dtype, self.shape, strides, self.offset + self.layout.origin)
 
     def part(self, axis: int, start: int, shape: tuple[int, ...]) -> Image:
-        """Some of the planes, rows or columns, from `start` on along an axis of the dims: where they are."""
+        """Some of the channels, planes, rows or columns, from `start` on along an axis: where they are.
+
+        Channels begin with a block.
+        """
         layout = self.layout
+        if axis == 1:
+            made = replace(layout, channels=shape[1], among=layout.among or layout.blocks)
+            return replace(self, shape=shape, layout=made, offset=self.offset + layout.position(0, start, (0, 0, 0)))
         before = whole(tuple(start if at == axis else 0 for at in range(2, len(self.shape))), 0)
         made = replace(layout, size=whole(shape[2:], 1), before=(0, 0, 0), after=(0, 0, 0), within=layout.stored)
         moved = layout.position(0, 0, before) + layout.origin
@@ -109,6 +115,7 @@ class Home:
     buffer: Buffer
     offset: int  # elements of the buffer before the storage
     within: Triple  # planes, rows and columns of the larger images
+    among: int  # and their blocks of channels
 
 
 def channel_stride(layout: Layout) -> int | None:
@@ -133,7 +140,7 @@ def is_image(shape: tuple[int, ...]) -> bool:
 
 def whole_layout(layout: Layout) -> Layout:
     """The layout of a result that lies like these images: in storage of its own where they are a part of others."""
-    return replace(layout, within=None)
+    return replace(layout, within=None, among=None)
 
 
 def layout_of(shape: tuple[int, ...], order: Order, block: int = 0) -> Layout:

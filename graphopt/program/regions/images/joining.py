@@ -1,6 +1,6 @@
 """Concatenation of images: operands are computed where the result wants them, or copied there.
 
-Of one image, blocks of channels follow one another in memory. A value that is concatenated behind whole blocks is
+Blocks of channels of an image follow one another in memory. A value that is concatenated behind whole blocks is
 therefore written to its place in the result, and so is one that becomes some of the rows or columns, as far apart as
 those of the result are. A result that is concatenated again lies in the larger one: in a DenseNet, all concatenations
 of a stage are the first blocks of one buffer. Where memory is tight and the first of them is made in tiles, that buffer
@@ -71,7 +71,7 @@ def _move(scope: Scope, value: ir.Value, buffer: Buffer, offset: int) -> None:
     """Let later readers find a value where it has just been copied, if that is its later home."""
     home = scope.later_homes.get(value)
     if home is not None and (home.buffer, home.offset) == (buffer, offset):
-        layout = replace(_layout(scope, value), within=home.within)
+        layout = replace(_layout(scope, value), within=home.within, among=home.among)
         scope.images[value] = Image(buffer, scope.dtype(value), scope.shape(value), layout, offset)
 
 
@@ -97,7 +97,7 @@ def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> tuple[dict[ir.Value, Hom
         if there is None:
             layout = _layout(scope, output)
             buffer = scope.temporary("joined", output.name, scope.dtype(output).bytes * layout.elements)
-            there = homes[output] = Home(buffer, 0, layout.stored)
+            there = homes[output] = Home(buffer, 0, layout.stored, layout.blocks)
         for value, part in zip(values, _parts(scope, output, values, axis, there), strict=True):
             made = value.producer()
             if value in homes or value in later or made is None or value.is_graph_output():
@@ -141,7 +141,7 @@ def _outlives(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.No
 
 def _parts(scope: Scope, output: ir.Value, values: Iterable[ir.Value], axis: int, whole: Home) -> list[Home]:
     """Where operands lie in the images that a Concat makes of them."""
-    layout = replace(_layout(scope, output), within=whole.within)
+    layout = replace(_layout(scope, output), within=whole.within, among=whole.among)
     image = Image(whole.buffer, scope.dtype(output), scope.shape(output), layout, whole.offset)
     shapes = [scope.shape(value) for value in values]
     starts = [0, *accumulate(shape[axis] for shape in shapes)]
@@ -151,7 +151,7 @@ def _parts(scope: Scope, output: ir.Value, values: Iterable[ir.Value], axis: int
         else image.part(axis, start, shape).offset
         for start, shape in zip(starts, shapes, strict=False)
     ]
-    return [Home(whole.buffer, offset, whole.within) for offset in offsets]
+    return [Home(whole.buffer, offset, whole.within, whole.among) for offset in offsets]
 
 
 def _layout(scope: Scope, value: ir.Value) -> Layout:
@@ -167,10 +167,10 @@ def _axis(scope: Scope, node: ir.Node) -> int:
 
 
 def _fits(scope: Scope, node: ir.Node, axis: int) -> bool:
-    """Whether operands can be written where the result wants them: whole blocks, or pixels, of one image."""
+    """Whether operands can be written where the result wants them: whole blocks, or pixels."""
     output, block = node.outputs[0], block_of(scope.target)
     shapes = [scope.shape(required_input(node, position)) for position in range(len(node.inputs))]
-    if any(shape[0] != 1 or 0 in shape for shape in shapes) or set(scope.shape(output)[2:]) == {1}:
+    if any(0 in shape for shape in shapes) or set(scope.shape(output)[2:]) == {1}:
         return False
     whole = all(shape[1] % block == 0 for shape in shapes)
     if axis > 1:

@@ -67,7 +67,7 @@ def _global(scope: Scope, source: Image, node: ir.Node) -> Pooling:
     reduced = whole(tuple(int(axis in axes) for axis in range(2, rank)), 1)
     window = tuple(size if gone else 1 for size, gone in zip(layout.size, reduced, strict=True))
     output = tuple(1 if gone else size for size, gone in zip(layout.size, reduced, strict=True))
-    made = replace(layout, size=output, within=None)  # type: ignore[arg-type]
+    made = replace(layout, size=output, within=None, among=None)  # type: ignore[arg-type]
     return Pooling(Convolution(layout, made, window, groups=layout.channels), _KINDS[node.op_type])  # type: ignore[arg-type]
 
 

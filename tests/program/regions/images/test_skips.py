@@ -64,9 +64,10 @@ def test_what_is_made_in_tiles_moves_there_when_it_is_concatenated() -> None:
 
 
 def _first_use(lowered: Lowered) -> int:
-    """The region that first touches what is joined."""
+    """The region that first touches what is joined, of those that compute nodes."""
+    computing = [region for region in lowered.regions if region.nodes]
     return next(
-        step for step, region in enumerate(lowered.regions)
+        step for step, region in enumerate(computing)
         if any(place.buffer.purpose == "joined" for place in region.places)
     )  # fmt: skip
 
