@@ -77,6 +77,12 @@ FIRES: dict[str, tuple[str, int, dict[str, np.ndarray]]] = {
         }""",
         17, {"to": np.array([8, 32]), "w": TABLE, "v": TABLE.copy()},  # equal tables pay for what is written out
     ),
+    "sum-of-branches": (
+        """g (float[1,2,6,6] x) => (float[1,2,6,6] y) {
+            s = Conv<pads = [1, 1, 1, 1]>(x, w) t = Mul(x, c) y = Add(s, t)
+        }""",
+        17, {"w": np.arange(36, dtype=np.float32).reshape(2, 2, 3, 3) / 36, "c": np.float32([2, 3]).reshape(2, 1, 1)},
+    ),
     "mish": (
         "g (float[N,3] x) => (float[N,3] y) { e = Exp(x) s = Add(e, one) l = Log(s) t = Tanh(l) y = Mul(t, x) }",
         18, {"one": np.float32(1).reshape(())},

@@ -1,6 +1,6 @@
 """Folding into weights: what stands next to a layer with constant weights becomes part of them."""
 
-from graphopt.passes.weights import affine, batchnorm, gemm, moved, numbers, pads, products
+from graphopt.passes.weights import affine, batchnorm, branches, gemm, moved, numbers, pads, products
 from graphopt.rewrite.rule import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -11,4 +11,5 @@ RULES: tuple[Rule, ...] = (
     *gemm.RULES,
     *products.RULES,
     *pads.RULES,
+    *branches.RULES,
 )
