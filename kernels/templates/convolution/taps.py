@@ -73,13 +73,17 @@ def write_needed(
     f: Function, problem: Convolution, place: tuple[Value, Value], sizes: tuple[int, int]
 ) -> tuple[Value, Value, Value, Value]:
     """The first row and column of taps that a tile needs, and the ends: `needed` of a place that the run knows."""
-    firsts, ends, zero = [], [], f.integer(0)
-    for axis, start, size in zip((1, 2), place, sizes, strict=True):
-        stride, dilation, pad = problem.strides[axis], problem.dilations[axis], problem.pads[axis]
-        at = f.mul(start, stride)
-        before = f.maximum(f.sub(f.integer(pad - (size - 1) * stride + dilation - 1), at), zero)
-        after = f.maximum(f.sub(f.integer(problem.input.size[axis] + pad + dilation - 1), at), zero)
-        first, end = (f.div(one, f.integer(dilation), signed=False) for one in (before, after))
-        firsts.append(first)
-        ends.append(f.minimum(end, f.integer(problem.kernel[axis])))
-    return firsts[0], firsts[1], ends[0], ends[1]
+    (first_row, end_row), (first_column, end_column) = (
+        needed_of_place(f, problem, axis, start, size) for axis, start, size in zip((1, 2), place, sizes, strict=True)
+    )
+    return first_row, first_column, end_row, end_column
+
+
+def needed_of_place(f: Function, problem: Convolution, axis: int, start: Value, size: int) -> tuple[Value, Value]:
+    """`needed` of a place that the run knows."""
+    stride, dilation, pad = problem.strides[axis], problem.dilations[axis], problem.pads[axis]
+    at, zero = f.mul(start, stride), f.integer(0)
+    before = f.maximum(f.sub(f.integer(pad - (size - 1) * stride + dilation - 1), at), zero)
+    after = f.maximum(f.sub(f.integer(problem.input.size[axis] + pad + dilation - 1), at), zero)
+    first, end = (f.div(one, f.integer(dilation), signed=False) for one in (before, after))
+    return first, f.minimum(end, f.integer(problem.kernel[axis]))

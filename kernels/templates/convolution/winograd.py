@@ -1,37 +1,33 @@
 """Winograd convolution F(4x4, 3x3) or F(2x2, 3x3): 4/16 or 16/36 of the multiplications of a direct 3x3 of stride 1.
 
-A block takes a few rows of tiles, and all output channels or some: windows of 6 x 6 (4 x 4) inputs are transformed into
-scratch, 36 (16) products of matrices (tiles x channels by channels x output channels) follow, and tiles of 4 x 4
-(2 x 2) outputs are transformed back, with the epilogue. The smaller tiles need less than half of the weights, and waste
-less of an image that is no whole number of tiles. Weights are transformed when they are packed, in float64; those of 16
-bits by each block, panel by panel. Windows
-that reach over the image's border have functions of their own which read nothing outside, so that no zeros need to be
-stored around an image.
+A block takes a few rows of tiles of a plane, and all output channels or some: windows of 6 x 6 (4 x 4) inputs are
+transformed into scratch, 36 (16) products of matrices (tiles x channels by channels x output channels) follow, and
+tiles of 4 x 4 (2 x 2) outputs are transformed back, with the epilogue. The smaller tiles need less than half of the
+weights, and waste less of an image that is no whole number of tiles. A kernel of several planes is a sum over these:
+the products go over the channels of all planes that it sees. Weights are transformed when they are packed, in float64;
+those of 16 bits by each block, panel by panel. Windows that reach over the image's border have functions of their own
+which read nothing outside, so that no zeros need to be stored around an image.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel
-from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
-from kernels.templates.builder import Builder, apart
+from kernels.templates.builder import apart
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
-from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.toom_cook import rounded
+from kernels.templates.convolution.taps import needed_of_place
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
-from kernels.templates.convolution.winograd_kinds import Kind, kinds_of, merged_kinds, stored_of
-from kernels.templates.convolution.winograd_narrow import TAPS, TapPacking, write_filters
-from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking
-from kernels.templates.cost import PAGE
+from kernels.templates.convolution.winograd_kinds import Kind, stored_of
+from kernels.templates.convolution.winograd_narrow import TAPS, write_filters
+from kernels.templates.convolution.winograd_sizes import WinogradSizes
 from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
 from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, start_of, stretch_of, unravel
 from kernels.templates.template import Template
@@ -49,44 +45,7 @@ def build(problem: Convolution, candidate: Winograd, target: Target, name: str =
 WINOGRAD = Template("winograd", Convolution, candidates, build, estimate)
 
 
-class _WinogradBuilder(Builder[Convolution, Winograd]):
-    def __init__(self, problem: Convolution, candidate: Winograd, target: Target, name: str) -> None:
-        super().__init__(problem, candidate, target, name)
-        self.kind = types.vector("float", self.lanes)
-        self.packing: TapPacking | WinogradPacking = WinogradPacking(
-            problem, self.lanes, candidate.vectors, candidate.outputs
-        )
-        if candidate.from_taps:
-            self.packing = TapPacking(problem, self.lanes, candidate.vectors)
-        self.made = FILTERINGS[candidate.outputs]
-        self.window_matrix, self.output_matrix = rounded(self.made.window), rounded(self.made.output)
-        rows, columns = (kinds_of(problem, axis, self.made) for axis in (1, 2))
-        # Where a row outside of the image can be read from zeros, windows of all rows of tiles have one function.
-        self.zeros = (self.made.size - 1) * problem.input.column_stride + self.lanes
-        self.any_row = len(rows) > 1 and 4 * self.zeros <= PAGE
-        self.windows = merged_kinds([replace(one, low=0, high=self.made.size, outputs=0) for one in rows]
-                               if self.any_row else [replace(one, outputs=0) for one in rows]), \
-            merged_kinds([replace(one, outputs=0) for one in columns])  # fmt: skip
-        self.inside = max(one.low for one in rows), min(one.high for one in rows)  # rows that all windows have
-        self.tiles = tuple(merged_kinds([replace(one, low=0, high=0) for one in kinds]) for kinds in (rows, columns))
-        self.wide = -(-problem.output.size[2] // self.candidate.outputs)
-        self.chunks = balanced(-(-problem.output.size[1] // self.candidate.outputs), candidate.chunk)
-        self.channels = vector_groups(problem, self.lanes, candidate.vectors)
-        self.groups, together = dense_count(problem), merged_groups(problem)
-        self.depth, self.width = problem.depth * together, problem.width * together  # channels of a dense group
-        # Blocks of channels of a dense group, and the vectors of each: in NHWC a group is one.
-        block = self.depth if problem.input.order == "NHWC" else problem.input.block
-        self.in_blocks, self.in_block = -(-self.depth // block), block // self.lanes
-        self.in_vectors = self.in_blocks * self.in_block
-        self.out_vectors = sum(group.size * group.count for group in self.channels)
-        self.most = (candidate.room or self.chunks[0].size) * self.wide  # tiles of a block, the largest
-        self.depth_row, self.width_row = (n * self.lanes for n in (self.in_vectors, self.out_vectors))
-        self.depth_point = _apart(self.most * self.depth_row, self.lanes)
-        self.width_point = _apart(self.most * self.width_row, self.lanes)
-        widest = max(group.size for group in self.channels)
-        # Of weights that a block transforms.
-        self.filter_point = _apart(self.depth * widest * self.lanes, self.lanes) if self.candidate.from_taps else 0
-
+class _WinogradBuilder(WinogradSizes):
     def kernel(self) -> Kernel:
         problem, candidate = self.problem, self.candidate
         operands = problem.operands(self.packing, None if candidate.from_taps else DType.F32)
@@ -99,11 +58,11 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         total = pieces(self.channels)
         stretch = self.candidate.stretch or total
-        dims = (self.problem.output.batch, self.groups, pieces(self.chunks), -(-total // stretch))
-        image, dense, piece, part = unravel(f, block, dims)
+        dims = (self.problem.output.batch, self.problem.output.size[0], self.groups, pieces(self.chunks))
+        image, plane, dense, piece, part = unravel(f, block, (*dims, -(-total // stretch)))
         channels = stretch_of(f, part, stretch, total)
         layout = self.problem.input
-        apart = self.depth if layout.order == "NHWC" else self.depth // layout.block * layout.block_stride
+        apart = self.in_depth if layout.order == "NHWC" else self.in_depth // layout.block * layout.block_stride
         x = f.at(f.at(pointers[INPUT], f.mul(image, layout.image_stride)), f.mul(dense, apart))
         stored = memory_type(self.problem.weights_dtype if self.candidate.from_taps else DType.F32)
         weights = f.at(pointers[WEIGHTS], f.mul(dense, self.packing.group_elements), stored)
@@ -111,9 +70,9 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
         def chunk(group: Group, first: Value) -> None:
             last = f.add(first, group.size)
-            self._into(f, x, scratch, (first, last))
-            self._products(f, weights, scratch, sums, group.size * self.wide, channels)
-            self._back(f, pointers, (image, dense), sums, (first, last), channels)
+            planes = self._planes_into(f, x, scratch, plane, (first, last))
+            self._products(f, weights, scratch, sums, group.size * self.wide, channels, planes)
+            self._back(f, pointers, (image, plane, dense), sums, (first, last), channels)
 
         one_of(f, self.chunks, piece, chunk)
 
@@ -142,6 +101,28 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             f.loop(begin, last, 1, row)
 
     # -- inputs -------------------------------------------------------------------------------------------------------
+
+    def _planes_into(
+        self, f: Function, x: Value, moved: Value, plane: Value, rows: tuple[Value, Value]
+    ) -> tuple[Value, Value]:
+        """Transform the windows in each plane that a kernel sees; returns the first of these, and the end."""
+        problem, layout = self.problem, self.problem.input
+        count, stride, dilation, pad = (
+            one[0] for one in (problem.kernel, problem.strides, problem.dilations, problem.pads)
+        )
+        first, end = needed_of_place(f, problem, 0, plane, 1)
+        begin = f.at(x, f.mul(f.add(f.mul(plane, stride), -pad), layout.plane_stride))
+        if count == 1:
+            self._into(f, begin, moved, rows)
+        else:
+            each = self.in_vectors // count * self.lanes
+
+            def one(tap: Value, _: tuple[Value, ...]) -> None:
+                source = f.at(begin, f.mul(tap, dilation * layout.plane_stride))
+                self._into(f, source, f.at(moved, f.mul(tap, each)), rows)
+
+            f.loop(first, end, 1, one)
+        return first, end
 
     def _into(self, f: Function, x: Value, moved: Value, rows: tuple[Value, Value]) -> None:
         """Transform the windows of some rows of tiles, in a function that serves blocks of any size."""
@@ -209,19 +190,25 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
     # -- products -----------------------------------------------------------------------------------------------------
 
     def _products(
-        self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Amount, Amount]
-    ) -> None:
+        self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Amount, Amount],
+        planes: tuple[Value, Value],
+    ) -> None:  # fmt: skip
         """The products of all points, in a function that kernels of other images and epilogues have as well."""
 
-        def write(inner: Function, weights: Value, moved: Value, sums: Value, first: Value, last: Value) -> None:
-            self._write_products(inner, weights, moved, sums, tiles, (first, last))
+        def write(
+            inner: Function, weights: Value, moved: Value, sums: Value, first: Value, last: Value, *deep: Value
+        ) -> None:
+            self._write_products(inner, weights, moved, sums, tiles, (first, last), deep)
 
         pieces_of = [f.integer(one) for one in channels]
-        apart(f, f"{self.name}_products_{tiles}", (weights, moved, sums, *pieces_of), write)
+        each = self.depth // self.problem.kernel[0]
+        deep = [f.mul(planes[0], each), f.mul(f.sub(planes[1], planes[0]), each)] if self.some_planes else []
+        apart(f, f"{self.name}_products_{tiles}", (weights, moved, sums, *pieces_of, *deep), write)
 
     def _write_products(
-        self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Value, Value]
-    ) -> None:
+        self, f: Function, weights: Value, moved: Value, sums: Value, tiles: int, channels: tuple[Value, Value],
+        deep: Sequence[Value],
+    ) -> None:  # fmt: skip
         """Narrow weights are transformed once for all points of a panel."""
         points = self.made.size**2
 
@@ -229,7 +216,7 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
             a, c = (f.at(base, f.mul(number, size)) for base, size in (
                 (moved, self.depth_point), (sums, self.width_point)
             ))  # fmt: skip
-            return a, c
+            return f.at(a, deep[0]) if deep else a, c
 
         def all_panels(number: Value, _: tuple[Value, ...]) -> None:
             a, c = operands(number)
@@ -237,7 +224,8 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
             def panel(group: Group, vector: Value) -> None:
                 b_at = f.at(b, f.mul(vector, self.depth * self.lanes))
-                self._product(f, group, a, b_at, f.at(c, f.mul(vector, self.lanes)), tiles)
+                b_at = f.at(b_at, f.mul(deep[0], group.size * self.lanes)) if deep else b_at
+                self._product(f, group, a, b_at, f.at(c, f.mul(vector, self.lanes)), tiles, deep[1:])
 
             each_piece(f, self.channels, *channels, panel)
 
@@ -262,8 +250,10 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         else:
             f.loop(0, points, 1, all_panels)
 
-    def _product(self, f: Function, group: Group, a: Value, b: Value, c: Value, tiles: int) -> None:
-        """The product of one point and one panel."""
+    def _product(
+        self, f: Function, group: Group, a: Value, b: Value, c: Value, tiles: int, seen: Sequence[Value] = ()
+    ) -> None:
+        """The product of one point and one panel, over the channels that are seen where those are not all."""
         depth, groups, width = self.depth, balanced(tiles, self.candidate.rows), group.size * self.lanes
         ahead = Asked()
         if not self.candidate.from_taps:  # as the largest blocks do, so that all have the same tiles
@@ -272,20 +262,20 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
         def rows(some: Group, row: Value) -> None:
             tile = ProductTile(
-                some.size, group.size, depth, self.depth_row, 1, width, self.width_row, self.lanes,
+                some.size, group.size, None if seen else depth, self.depth_row, 1, width, self.width_row, self.lanes,
                 ahead=ahead.lines,
             )  # fmt: skip
             function = write_tile(self.module, tile, Epilogue(), _TILE, _COLUMN, prefix=self.name)
             at = [f.at(base, f.mul(row, step)) for base, step in ((a, self.depth_row), (c, self.width_row))]
             following = [ahead.place(f, b, row)] if ahead.lines else []
-            f.call(function, at[0], b, at[1], *following)
+            f.call(function, at[0], b, at[1], *seen, *following)
 
         each_piece(f, groups, 0, pieces(groups), rows)
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 
     def _back(
-        self, f: Function, pointers: dict[str, Value], images: tuple[Value, Value], sums: Value,
+        self, f: Function, pointers: dict[str, Value], images: tuple[Value, Value, Value], sums: Value,
         rows: tuple[Value, Value], channels: tuple[Amount, Amount],
     ) -> None:  # fmt: skip
         """Transform some rows of tiles back and store what the epilogue makes of them, whatever the blocks are."""
@@ -293,23 +283,23 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
         numbers: list[Amount] = [0 if one.is_constant else one for one in images]
 
         def write(
-            inner: Function, sums: Value, image: Amount, dense: Amount, first: Value, last: Value, begin: Value,
-            end: Value, *addresses: Value,
+            inner: Function, sums: Value, image: Amount, plane: Amount, dense: Amount, first: Value, last: Value,
+            begin: Value, end: Value, *addresses: Value,
         ) -> None:  # fmt: skip
             own = dict(zip(names, addresses, strict=True))
-            self._write_back(inner, own, (image, dense), sums, (first, last), (begin, end))
+            self._write_back(inner, own, (image, plane, dense), sums, (first, last), (begin, end))
 
         addresses = [pointers[name] for name in names]
         vectors = [self._vector(f, one) for one in channels]
         apart(f, f"{self.name}_back", (sums, *numbers, *rows, *vectors, *addresses), write)
 
     def _write_back(
-        self, f: Function, pointers: dict[str, Value], images: tuple[Amount, Amount], sums: Value,
+        self, f: Function, pointers: dict[str, Value], images: tuple[Amount, Amount, Amount], sums: Value,
         rows: tuple[Value, Value], vectors: tuple[Value, Value],
     ) -> None:  # fmt: skip
         problem, lanes = self.problem, self.lanes
-        image, dense = (f.integer(one) for one in images)
-        outer = (image, f.integer(0), dense)
+        outer = (f.integer(images[0]), f.integer(images[1]), f.integer(images[2]))
+        dense = outer[2]
         # Vectors of channels of the groups before: the last vectors of all groups together are not whole.
         before: Amount = 0 if self.groups == 1 else f.mul(dense, self.out_vectors)
 
@@ -383,8 +373,3 @@ class _WinogradBuilder(Builder[Convolution, Winograd]):
 
 def _less(f: Function, number: int, by: Amount) -> Value:
     return f.integer(number - by) if isinstance(by, int) else f.sub(f.integer(number), by)
-
-
-def _apart(elements: int, lanes: int) -> int:
-    """A distance between points that is no multiple of a page, so that a window's vectors do not crowd one set."""
-    return elements + lanes if elements * 4 % PAGE == 0 else elements

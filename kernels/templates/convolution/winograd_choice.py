@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
+from kernels.templates.convolution.taps import share as share_of_taps
 from kernels.templates.convolution.winograd_narrow import TAPS
-from kernels.templates.convolution.winograd_weights import FILTERINGS
+from kernels.templates.convolution.winograd_weights import FILTERINGS, channels_of_plane
 from kernels.templates.cost import beside, beside_again, nanoseconds, reread_cycles, step_cycles
 from kernels.templates.grid import balanced, even, pieces
 from kernels.templates.narrow import NARROW
@@ -43,14 +44,15 @@ class Winograd:
 
 
 def applies(problem: Convolution, target: Target) -> bool:
-    """Whether this is a plain 3x3 convolution of stride 1 whose channels lie side by side in whole vectors."""
+    """Whether this is 3x3 of stride 1 in each plane that it sees, and channels lie side by side in whole vectors."""
     lanes = target.lanes()
     sides = ((problem.input, problem.depth), (problem.output, problem.width))
     whole = all((channels if layout.order == "NHWC" else layout.block) % lanes == 0 for layout, channels in sides)
-    ones = (1, 1, 1)
-    plain = problem.strides == problem.dilations == problem.input_dilations == ones and problem.kernel == (1, 3, 3)
-    planes = problem.input.size[0] == problem.output.size[0] == 1 and problem.pads[0] == 0
-    return whole and plain and planes and _alike(problem) and problem.output.order != "NCHW"
+    plain = problem.strides[1:] == problem.dilations[1:] == (1, 1) and problem.kernel[1:] == (3, 3)
+    planes = balanced(problem.output.size[0], 1)
+    stored = problem.weights_dtype not in NARROW if problem.kernel[0] > 1 else share_of_taps(problem, 0, planes) == 1
+    spread = problem.input_dilations != (1, 1, 1)
+    return whole and plain and stored and not spread and _alike(problem) and problem.output.order != "NCHW"
 
 
 def _alike(problem: Convolution) -> bool:
@@ -102,7 +104,12 @@ def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
     chunks = pieces(balanced(-(-problem.output.size[1] // candidate.outputs), candidate.chunk))
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
-    return problem.output.batch * dense_count(problem) * chunks * parts
+    return images_of(problem) * dense_count(problem) * chunks * parts
+
+
+def images_of(problem: Convolution) -> int:
+    """Planes of all images of outputs."""
+    return problem.output.batch * problem.output.size[0]
 
 
 def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd:
@@ -122,8 +129,9 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         Weights that no cache keeps come from memory for every chunk of rows, and workers wait for them together.
         """
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
-        weights = _bytes_of_pair(problem, way) * problem.input.channels * problem.width * merged_groups(problem)
-        read = weights * pieces(balanced(tall, way.chunk)) * problem.output.batch
+        pairs = problem.kernel[0] * problem.input.channels * problem.width * merged_groups(problem)
+        weights = _bytes_of_pair(problem, way) * pairs
+        read = weights * pieces(balanced(tall, way.chunk)) * images_of(problem)
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
         return sum(max(alone * -(-blocks // one) * one / blocks, least) for one in workers)
 
@@ -147,7 +155,8 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     """
     lanes = target.lanes()
     tall, wide = (-(-size // candidate.outputs) for size in problem.output.size[1:])
-    depth, width = (size * merged_groups(problem) for size in (problem.depth, problem.width))
+    depth, width = problem.kernel[0] * channels_of_plane(problem), problem.width * merged_groups(problem)
+    seen = depth * share_of_taps(problem, 0, balanced(problem.output.size[0], 1))  # of them that lie in the images
     points = FILTERINGS[candidate.outputs].size ** 2
     weights = _bytes_of_pair(problem, candidate) * depth * width
     made = 4 * points * depth * width if candidate.from_taps else 0  # bytes that a block transforms
@@ -163,12 +172,12 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         for rows in balanced(tiles, candidate.rows):
             for group in groups:
                 step = step_cycles(rows.size * group.size, rows.size, group.size, target)
-                products += points * rows.count * group.count * (30.0 + depth * step)
+                products += points * rows.count * group.count * (30.0 + seen * step)
         if not held:
-            products += points * depth * reread_cycles(balanced(tiles, candidate.rows), groups, target)
+            products += points * seen * reread_cycles(balanced(tiles, candidate.rows), groups, target)
         if made:
             products += FILTERS[candidate.outputs] * depth * sum(group.size * group.count for group in groups)
-        into = tiles * to * -(-depth // lanes) * parts
+        into = tiles * to * -(-seen // lanes) * parts
         transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
         again = beside_again(products, weights, weights + scratch, target, made / target.core.l2)
         panel = 4 * points * depth * groups[0].size * lanes if made else 0
@@ -179,4 +188,4 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         if first:  # weights come from where the program's lie
             total += beside(products, weights / target.constant_rate) - again
             first = False
-    return nanoseconds(total * problem.output.batch * dense_count(problem), target)
+    return nanoseconds(total * images_of(problem) * dense_count(problem), target)

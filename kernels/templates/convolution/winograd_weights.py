@@ -20,9 +20,23 @@ TOGETHER = 1 << 13  # pairs of channels whose weights are transformed at once
 FILTERINGS = {2: filtering(2, 3, F2_POINTS), 4: filtering(4, 3, F4_POINTS)}  # by their outputs
 
 
+def channels_of_plane(problem: Convolution) -> int:
+    """Channels of a dense group in one plane that a kernel sees: whole blocks where there are several such planes.
+
+    The products then go over those of all planes, one after the other, as over so many channels.
+    """
+    depth, layout = problem.depth * merged_groups(problem), problem.input
+    if problem.kernel[0] == 1 or layout.order == "NHWC":
+        return depth
+    return -(-depth // layout.block) * layout.block
+
+
 @dataclass(frozen=True, slots=True)
 class WinogradPacking:
-    """Transformed weights as [dense group][point of the window][panel][channel][output channel of the panel]."""
+    """Transformed weights as [dense group][point of the window][panel][channel][output channel of the panel].
+
+    The channels are those of all planes of the kernel.
+    """
 
     problem: Convolution
     lanes: int
@@ -32,7 +46,7 @@ class WinogradPacking:
     @property
     def depth(self) -> int:
         """Channels of a dense group."""
-        return self.problem.depth * merged_groups(self.problem)
+        return self.problem.kernel[0] * channels_of_plane(self.problem)
 
     @property
     def point_elements(self) -> int:
@@ -92,7 +106,7 @@ class WinogradPacking:
         groups = vector_groups(self.problem, self.lanes, self.vectors)
         each: list[npt.NDArray[np.generic]] = []
         for some in merged(self.problem):
-            for dense in dense_groups(self.problem, array, some):
+            for dense in map(self._planes_as_channels, dense_groups(self.problem, array, some)):
                 width, depth = dense.shape[:2]
                 found, start = np.zeros((points, self.point_elements), dtype), 0
                 for group in groups:
@@ -101,10 +115,19 @@ class WinogradPacking:
                         first = group.start * self.lanes + panel * size
                         rows = found[:, start : start + self.depth * size].reshape(points, self.depth, size)
                         if first < width:
-                            place(dense[first : first + size, :, 0], rows[:, :depth, : width - first])
+                            place(dense[first : first + size], rows[:, :depth, : width - first])
                         start += self.depth * size
                 each.append(found.reshape(-1))
         return each[0] if len(each) == 1 else np.concatenate(each)
+
+    def _planes_as_channels(self, dense: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Weights (output channels, channels, planes, 3, 3) as (output channels, channels of all planes, 3, 3)."""
+        width, depth, planes = dense.shape[:3]
+        if planes == 1:
+            return dense[:, :, 0]
+        found = np.zeros((width, planes, channels_of_plane(self.problem), *dense.shape[3:]), dense.dtype)
+        found[:, :, :depth] = dense.swapaxes(1, 2)
+        return found.reshape(width, -1, *dense.shape[3:])
 
 
 def transform(weights: npt.NDArray[np.generic], made: Filtering, found: npt.NDArray[np.float32]) -> None:

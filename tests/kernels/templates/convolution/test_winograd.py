@@ -68,6 +68,48 @@ def test_any_plain_3x3_convolution_is_what_its_definition_says(problem, outputs,
     np.testing.assert_allclose(run(kernel, taken), taken.expected, atol=TOLERANCE)
 
 
+@st.composite
+def deep(draw: st.DrawFn) -> Convolution:
+    """Kernels that see several planes, some of which lie beside the images, or one of several planes."""
+    order, taps = draw(st.sampled_from(("NCHWc", "NHWC"))), draw(st.integers(1, 3))
+    channels = st.integers(1, 40) if order == "NCHWc" else st.sampled_from((16, 32, 48))
+    groups = draw(st.integers(1, 2)) if order == "NHWC" else 1
+    depth, width, batch = groups * draw(channels), groups * draw(channels), draw(st.integers(1, 2))
+    stride, dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    before, after = (draw(st.integers(0, 2)) if taps > 1 else 0 for _ in range(2))
+    reach = (taps - 1) * dilation + 1
+    planes = max(1, reach - before - after) + draw(st.integers(0, 3))
+    size = draw(st.integers(3, 9)), draw(st.integers(3, 9))
+    out = ((planes + before + after - reach) // stride + 1, *size)
+    block, halo = 16 if order == "NCHWc" else 0, (draw(st.integers(0, 1)), 0, 1)
+    return Convolution(
+        Layout(batch, depth, (planes, *size), order, block, halo, halo), Layout(batch, width, out, order, block),
+        (taps, 3, 3), (stride, 1, 1), (dilation, 1, 1), (before, 1, 1), groups,
+    )  # fmt: skip
+
+
+@given(deep(), st.integers(0, 40), st.sampled_from((host(), x86_64_v3())))
+@settings(deadline=None, max_examples=60)
+def test_kernels_of_several_planes_are_what_their_definition_says(problem, number, target):
+    found = winograd.candidates(problem, target)
+    candidate = found[number % len(found)]
+    if number % 3 == 0:
+        candidate = winograd_choice.share(problem, candidate, target)
+    taken = sample(problem)
+    np.testing.assert_allclose(run(winograd.build(problem, candidate, target), taken), taken.expected, atol=TOLERANCE)
+
+
+def test_planes_that_no_output_sees_are_no_work():
+    """Of an image of one plane the middle one of three taps is seen, and the estimate knows it."""
+    alone, among = (
+        convolution(1, 64, 64, (planes, 28, 28), (3, 3, 3), pads=(1, 1, 1, 1, 1, 1), order="NCHWc") for planes in (1, 9)
+    )
+    one, nine = (
+        winograd_choice.estimate(each, winograd.candidates(each, host())[0], host()) for each in (alone, among)
+    )
+    assert 9 * one < 0.9 * nine
+
+
 def test_the_epilogue_sees_bias_and_residual():
     problem = convolution(1, 32, 40, (9, 6), (3, 3), pads=(1, 1, 1, 1), order="NCHWc", output_halo=1)
     bias, residual = problem.bias(), problem.like_output("residual")
