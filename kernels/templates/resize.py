@@ -2,7 +2,7 @@
 
 Along each axis an output lies between two input places, with a weight for the second one; what lies where is decided
 when the kernel is built, and the kernel only mixes two, four or eight inputs. Channels that lie side by side are mixed
-a vector at a time.
+a vector at a time; where the result wants them apart, as many pixels as a vector has lanes are turned in registers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
+from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.windows import each_vector, side_by_side, vector_at, vectors_of
@@ -51,8 +52,9 @@ class Resize:
 
     def __post_init__(self) -> None:
         one, other = self.input, self.output
-        if (one.batch, one.channels, one.order, one.block) != (other.batch, other.channels, other.order, other.block):
-            raise InvalidResize("resizing keeps images, channels, the order of dims and blocks of channels")
+        alike = (one.order, one.block) == (other.order, other.block) or other.order == "NCHW"
+        if (one.batch, one.channels) != (other.batch, other.channels) or not alike:
+            raise InvalidResize("resizing keeps images and channels, and their blocks where it does not part them")
 
     @property
     def places(self) -> Convolution:
@@ -112,6 +114,7 @@ class _ResizeBuilder(Builder[Resize, None]):
         self.places = problem.places
         self.lanes = target.lanes() if side_by_side(problem.input, target.lanes()) else 1
         self.kind = types.vector("float", self.lanes)
+        self.turns = self.lanes > 1 and problem.output.order == "NCHW"
         depth, height, width = problem.output.size
         self.vectors = vectors_of(problem.input, self.lanes)
         self.vector_stretch = max(1, min(self.vectors, _BLOCK_PIXELS // (height * width)))
@@ -122,7 +125,8 @@ class _ResizeBuilder(Builder[Resize, None]):
 
     def kernel(self) -> Kernel:
         flops = 0 if self.problem.mode == "nearest" else 7 * self.problem.output.elements
-        made = self.written(self.places.operands(), prod(self.dims), flops=flops)
+        scratch = 4 * self.lanes**2 if self.turns else 0
+        made = self.written(self.places.operands(), prod(self.dims), scratch_bytes=scratch, flops=flops)
         return replace(made, candidate=f"resize, block {self.row_stretch} rows x {self.vector_stretch} vectors")
 
     def _table(self, f: Function, axis: int, stride: int) -> tuple[Value, Value, Value]:
@@ -150,7 +154,7 @@ class _ResizeBuilder(Builder[Resize, None]):
         last = f.minimum(f.add(first, self.row_stretch), f.integer(height))
         x = f.at(pointers[INPUT], f.add(f.mul(image, layout.image_stride), layout.position(0, 0, layout.before)))
         planes = self._mixed(f, [(x, None)], 0, plane, layout.plane_stride)
-        body = self._vector(f, pointers, (image, plane), planes, first, last)
+        body = self._vector(f, pointers, (image, plane), planes, first, last, scratch)
         each_vector(f, layout, self.lanes, begin, end, body)
 
     def _mixed(
@@ -181,9 +185,11 @@ class _ResizeBuilder(Builder[Resize, None]):
         planes: list[tuple[Value, Value | None]],
         first: Amount,
         last: Amount,
+        scratch: Value,
     ) -> Callable[[int], Callable[[Value, tuple[Value, ...]], None]]:
         problem, layout = self.problem, self.problem.input
         image, plane = outer
+        width = problem.output.size[2]
 
         def body(valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
             def vector(number: Value, _: tuple[Value, ...]) -> None:
@@ -197,26 +203,49 @@ class _ResizeBuilder(Builder[Resize, None]):
                     rows = self._mixed(f, here, 1, down, layout.row_stride)
                     channel = f.mul(number, self.lanes)
 
-                    def column(across: Value, _: tuple[Value, ...]) -> None:
-                        sources = self._mixed(f, rows, 2, across, layout.column_stride)
+                    def places_at(across: Value) -> tuple[Value, tuple[Value, ...]]:
                         variables = variables_at(
                             f, self.places, (image, plane, f.integer(0)), channel, problem.output.channels, down,
                             across, self.lanes,
                         )  # fmt: skip
                         y = output_at(f, self.places, pointers[OUTPUT], variables)
-                        operands = operands_at(f, self.places, pointers, variables)
+                        return y, operands_at(f, self.places, pointers, variables)
+
+                    def pixel(across: Value) -> Value:
+                        return self._sum(f, self._mixed(f, rows, 2, across, layout.column_stride), valid)
+
+                    def column(across: Value, _: tuple[Value, ...]) -> None:
+                        y, operands = places_at(across)
                         at = dict(zip((one.name for one in problem.epilogue.buffers), operands, strict=True))
                         leaves = TileLeaves(f, at, self.places.variables[5], self.lanes)
-                        value = self._sum(f, sources, valid)
-                        store_pixels(f, self.places, leaves, y, [(0, 0)], [value], (valid,), self.lanes)
+                        store_pixels(f, self.places, leaves, y, [(0, 0)], [pixel(across)], (valid,), self.lanes)
 
-                    f.loop(0, problem.output.size[2], 1, column)
+                    def turned(begin: Value, count: int) -> None:
+                        def one(place: Value, _: tuple[Value, ...]) -> None:
+                            f.store(pixel(f.add(begin, place)), f.at(scratch, f.mul(place, self.lanes)))
+
+                        f.loop(0, count, 1, one)
+                        y, operands = places_at(begin)
+                        f.call(self._planar(f, count, valid), scratch, y, *operands)
+
+                    if self.turns:
+                        whole = width // self.lanes * self.lanes
+                        f.loop(0, whole, self.lanes, lambda begin, _: turned(begin, self.lanes))
+                        if whole < width:
+                            turned(f.integer(whole), width - whole)
+                    else:
+                        f.loop(0, width, 1, column)
 
                 f.loop(first, last, 1, row)
 
             return vector
 
         return body
+
+    def _planar(self, f: Function, columns: int, valid: int) -> str:
+        """The function that turns so many pixels of a row, and stores what the epilogue makes of them."""
+        name = f"{self.name}_planar_{columns}_{valid}"
+        return name if f.module.has(name) else write_planar(f.module, self.places, 1, columns, (valid,), name=name)
 
     def _sum(self, f: Function, sources: list[tuple[Value, Value | None]], valid: int) -> Value:
         total: Value | None = None

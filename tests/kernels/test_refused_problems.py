@@ -91,7 +91,7 @@ REFUSED: dict[str, Callable[[], object]] = {
                 output=replace(WINDOWS.output, order="NCHWc", block=16)), "max"),
     "pooling has no zeros between": lambda: Pooling(replace(WINDOWS, input_dilations=(1, 2, 1)), "max"),
     "a window lies outside of the image": lambda: Pooling(replace(WINDOWS, pads=(0, 2, 0)), "max"),
-    "resizing keeps images, channels": lambda: Resize(ONE, replace(ONE, batch=2), "nearest"),
+    "resizing keeps images and channels": lambda: Resize(ONE, replace(ONE, batch=2), "nearest"),
     "5 heads of queries do not divide among 2": lambda: Attention(1, 5, 3, 3, 8, groups=2),
     "only an LSTM has peepholes, not gru": lambda: Recurrent("gru", 1, 1, 1, with_peepholes=True),
     "axis 2 is outside of 2 dims": lambda: CumulativeSum((3, 4), 2),

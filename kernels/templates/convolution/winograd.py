@@ -110,8 +110,12 @@ class _WinogradBuilder(WinogradSizes):
         count, stride, dilation, pad = (
             one[0] for one in (problem.kernel, problem.strides, problem.dilations, problem.pads)
         )
-        first, end = needed_of_place(f, problem, 0, plane, 1)
-        begin = f.at(x, f.mul(f.add(f.mul(plane, stride), -pad), layout.plane_stride))
+        first, end = f.integer(0), f.integer(count)
+        if self.some_planes:
+            first, end = needed_of_place(f, problem, 0, plane, 1)
+        begin = x
+        if problem.output.size[0] > 1 or pad:
+            begin = f.at(x, f.mul(f.add(f.mul(plane, stride), -pad), layout.plane_stride))
         if count == 1:
             self._into(f, begin, moved, rows)
         else:

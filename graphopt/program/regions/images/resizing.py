@@ -11,7 +11,7 @@ from graphopt.errors import NotLowered
 from graphopt.model.nodes import attribute_of, input_at, int_attribute, ints_attribute, required_input, string_attribute
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.pool import like
-from graphopt.program.regions.images.sources import ImageReader, image_of
+from graphopt.program.regions.images.sources import ImageReader, image_of, result_layout
 from graphopt.program.regions.scope import Places, Scope
 from kernels.templates.convolution.windows import side_by_side
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
@@ -46,8 +46,11 @@ def lower_resize(scope: Scope, tree: Tree) -> None:
     source = image_of(scope, required_input(node, 0))
     if not side_by_side(source.layout, scope.target.lanes()):
         raise NotLowered(f"{problem_name} is of images whose channels lie apart; loops over rows are faster.")
+    wanted = result_layout(scope, root)  # of rows where a caller or a reshape wants them
+    apart = wanted.order == "NCHW" and not scope.target.is_gpu and source.layout.channels > 1
+    output = wanted if apart else scope.laid(root, like(source.layout, after))
     problem = Resize(
-        source.layout, scope.laid(root, like(source.layout, after)), mode, coordinates, rounding,  # type: ignore[arg-type]
+        source.layout, output, mode, coordinates, rounding,  # type: ignore[arg-type]
         _scales(scope, node, len(after)),
     )  # fmt: skip
     reader = ImageReader(scope, tree, problem.places)

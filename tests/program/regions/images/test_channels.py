@@ -118,3 +118,19 @@ def test_channels_that_lie_apart_are_turned_once_where_that_pays() -> None:
     compare(proto, tolerance=TOLERANCE)
     regions = lower(ir.from_proto(proto), x86_64_v3()).regions
     assert [bool(region.nodes) for region in regions] == [False, True, True, True, False], "x and y are turned"
+
+
+@pytest.mark.parametrize("channels", [1, 3, 21, 32])
+@pytest.mark.parametrize(
+    "tail", ['y = Resize<mode = "linear">(a, , up)', 'r = Resize<mode = "linear">(a, , up) y = Add(r, b)']
+)
+def test_a_resized_result_is_written_as_callers_read_it(tail: str, channels: int) -> None:
+    proto = support.model(
+        f"""g (float[2,4,9,9] x) => (float[2,{channels},22,18] y) {{
+            a = Conv<pads = [1, 1, 1, 1]>(x, w) {tail}
+        }}""",
+        18, w=_weight(channels, 4, 3, 3), up=np.array([1, 1, 2.5, 2], np.float32), b=_weight(channels, 1, 1),
+    )  # fmt: skip
+    lowered = compare(proto, tolerance=TOLERANCE)
+    if channels >= 8:
+        assert len(lowered.regions) == 2
