@@ -251,7 +251,12 @@ def make_ranged(
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
     lowered = in_best_order(
-        unified(dims, lambda point: lower(_folded(model_of(point)), target, exact=exact, caches=caches), held, kinks)
+        unified(
+            dims,
+            lambda point: lower(_folded(model_of(point)), target, exact=exact, steady=True, caches=caches),
+            held,
+            kinks,
+        )
     )
     linked = _linked(lowered, name, target, None, threads, costs, None)
     program = None if not_here is not None else _loaded(linked, target, threads, None)

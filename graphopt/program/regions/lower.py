@@ -58,13 +58,15 @@ ByCounts = Mapping[ir.Node, Definition]  # for nodes whose kernel does not do fo
 
 def lower(
     model: ir.Model, target: Target, *, exact: bool = False, precision: Precision = FLOAT32, tight: bool = False,
+    steady: bool = False,
     caches: Mapping[str, Cache] = NO_CACHES, kernels: Kernels | None = None, written: Written | None = None,
 ) -> Lowered:  # fmt: skip
     """The main graph as regions, all dims being numbers; `exact` leaves out convolutions that round more than sums do.
 
     `precision` says what may be rounded to a narrower type; bodies stay as they are.
 
-    Where memory is `tight`, results may lie less well where that saves some. `caches` are outputs by name that lie in
+    Where memory is `tight`, results may lie less well where that saves some. `steady`: regions are the same for all
+    sizes, as those that become one program of a range are. `caches` are outputs by name that lie in
     the memory of an input. `kernels` are those of other models for this target: they are taken where problems are
     equal, and those that are built join them. `written` hears of each kernel of the main graph when it is built.
 
@@ -73,20 +75,20 @@ def lower(
     target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
 
     def inner(body: ir.Model, prefix: str) -> Lowered:
-        return _lowered(body, target, inner, exact, FLOAT32, False, prefix, NO_CACHES, None, None)
+        return _lowered(body, target, inner, exact, FLOAT32, False, steady, prefix, NO_CACHES, None, None)
 
-    return _lowered(model, target, inner, exact, precision, tight, "", caches, kernels, written)
+    return _lowered(model, target, inner, exact, precision, tight, steady, "", caches, kernels, written)
 
 
 def _lowered(
-    model: ir.Model, target: Target, inner: LowerBody, exact: bool, precision: Precision, tight: bool, prefix: str,
-    caches: Mapping[str, Cache], kernels: Kernels | None, written: Written | None,
+    model: ir.Model, target: Target, inner: LowerBody, exact: bool, precision: Precision, tight: bool,
+    steady: bool, prefix: str, caches: Mapping[str, Cache], kernels: Kernels | None, written: Written | None,
 ) -> Lowered:  # fmt: skip
     model = kept_wide(without_batch_norm(model))
     graph = model.graph
     scope = Scope(
-        model, target, inner, exact=exact, precision=precision, tight=tight, prefix=prefix, kernels=kernels,
-        written=written,
+        model, target, inner, exact=exact, precision=precision, tight=tight, steady=steady, prefix=prefix,
+        kernels=kernels, written=written,
     )  # fmt: skip
     scope.rooms = {value: caches[value.name].room for value in graph.outputs if value.name and value.name in caches}
     kept = {caches[value.name or ""].past: value for value in scope.rooms}

@@ -63,6 +63,7 @@ class Scope:
         exact: bool = False,
         precision: Precision = FLOAT32,
         tight: bool = False,
+        steady: bool = False,
         prefix: str = "",
         kernels: Kernels | None = None,
         written: Written | None = None,
@@ -75,6 +76,7 @@ class Scope:
         self._order: Mapping[ir.Node, int] | None = None
         self.target = target
         self.exact, self.precision = exact, precision
+        self.steady = steady  # whether the regions are the same for all sizes: no estimate decides which there are
         self.tight = tight  # whether a result may lie less well where that saves memory
         self.places: dict[ir.Value, View] = {}
         self.dense_copies: dict[ir.Value, View] = {}  # row-major copies of values that lie otherwise

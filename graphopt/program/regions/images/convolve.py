@@ -14,6 +14,7 @@ from graphopt.model.nodes import input_at, int_attribute, ints_attribute, requir
 from graphopt.model.operators.padding import padding
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.convert import turning
+from graphopt.program.regions.images.dilated import join, part, parted, room
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases
 from graphopt.program.regions.images.sources import ImageReader, block_of, image_of, result_layout, vector_image
@@ -44,7 +45,8 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     problem, source = _problem(scope, node, root, weights.shape)
     problem = replace(problem, output=scope.laid(root, problem.output), weights_dtype=stored)
     problem, source = _in_blocks_where_faster(scope, node, problem, source)
-    reader = ImageReader(scope, tree, problem)
+    small = parted(scope, node, tree, problem)
+    reader = ImageReader(scope, tree, small or problem)
     at = reader.at(len(scope.shape(root)))
     sums: Expression = ACCUMULATED[()]
     bias = input_at(node, 2)
@@ -57,17 +59,17 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     value = sums if root is node.outputs[0] else reader.value(root, at)
     if problem.is_depthwise:  # a few weights for each channel, which its kernel wants wide
         weights, stored = np.asarray(scope.constant(required_input(node, 1)), np.float32), DType.F32
-    problem = replace(problem, epilogue=Epilogue(value), weights_dtype=stored)
-    kernel = scope.kernel(convolution_template(scope, node, problem), problem)
+    computed = replace(small or problem, epilogue=Epilogue(value), weights_dtype=stored)
+    steps = problem.dilations[1], problem.dilations[2]
+    if small is not None:
+        source = part(scope, source, small, steps, node)
+    kernel = scope.kernel(convolution_template(scope, node, computed), computed)
     packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
-    result = scope.image(root, problem.output)
-    places: Places = {
-        **reader.buffers,
-        "x": source.place,
-        "weights": packed,
-        "y": result.place,
-    }
+    made = scope.image(root, problem.output) if small is None else room(scope, small, node)
+    places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": made.place}
     scope.add(kernel, places, (node, *tree.in_order))
+    if small is not None:
+        join(scope, made, scope.image(root, problem.output), steps, node)
 
 
 def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ...]) -> tuple[Convolution, Image]:
@@ -103,7 +105,13 @@ def _in_blocks_where_faster(
     """
     x, target = required_input(node, 0), scope.target
     block = block_of(target)
-    if source.layout.order != "NCHW" or source.layout.channels < block or problem.transposed or target.is_gpu:
+    if (
+        scope.steady
+        or source.layout.order != "NCHW"
+        or source.layout.channels < block
+        or problem.transposed
+        or target.is_gpu
+    ):
         return problem, source
     template = convolution_template(scope, node, problem)
     copied = replace(problem, input=layout_of(source.shape, "NCHWc", block))

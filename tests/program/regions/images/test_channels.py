@@ -98,15 +98,15 @@ def test_images_of_a_batch_are_joined_without_copies(batch: int) -> None:
 
 def test_a_range_of_batches_is_joined_and_split() -> None:
     proto = support.model(
-        """g (float[n,4,10,10] x) => (float[n,32,10,10] y) {
+        """g (float[n,64,10,10] x) => (float[n,32,10,10] y) {
             a = Conv<pads = [1, 1, 1, 1]>(x, w) p, q = Split<axis = 1, num_outputs = 2>(a)
             b = Conv<pads = [1, 1, 1, 1]>(p, u) c = Concat<axis = 1>(q, b) y = Conv<pads = [1, 1, 1, 1]>(c, v)
         }""",
-        18, w=_weight(64, 4, 3, 3), u=_weight(32, 32, 3, 3), v=_weight(32, 64, 3, 3),
+        18, w=_weight(64, 64, 3, 3), u=_weight(32, 32, 3, 3), v=_weight(32, 64, 3, 3),
     )  # fmt: skip
     made, session = graphopt.compile(proto, dims={"n": (1, 5)}), support.session(proto)
     for batch in (1, 2, 5):
-        x = np.random.default_rng(batch).standard_normal((batch, 4, 10, 10), np.float32)
+        x = np.random.default_rng(batch).standard_normal((batch, 64, 10, 10), np.float32)
         np.testing.assert_allclose(made.run(None, {"x": x})[0], session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-4)
 
 
