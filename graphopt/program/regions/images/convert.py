@@ -13,7 +13,7 @@ from kernels.templates.cost import nanoseconds
 from kernels.templates.elementwise import Elementwise, Output
 from kernels.tensor.expression import Expression, Number, Variable, index
 
-TURNED = 1.25  # cycles for an element whose neighbours go elsewhere, from caches
+TURNED = 1.25  # cycles for an element whose neighbours go elsewhere, on top of reading and writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def copies(source: Image, aim: Image, first: int = 0) -> list[Elementwise]:
 def turning(layout: Layout, target: Target) -> float:
     """Nanoseconds to copy images between channels that lie apart and channels side by side, by estimate."""
     size = 2 * DType.F32.bytes * layout.passing
-    return nanoseconds(max(TURNED * layout.passing, size / target.rate(size)), target)
+    return nanoseconds(TURNED * layout.passing + size / target.rate(size), target)
 
 
 def _runs(count: int, *sides: tuple[int, int]) -> Iterator[_Run]:

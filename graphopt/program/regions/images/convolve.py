@@ -17,6 +17,7 @@ from graphopt.program.regions.images.convert import turning
 from graphopt.program.regions.images.dilated import join, part, parted, room
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases
+from graphopt.program.regions.images.side_by_side import pixels_of, spread_weights, wider
 from graphopt.program.regions.images.sources import ImageReader, block_of, image_of, result_layout, vector_image
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
@@ -46,7 +47,9 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     problem = replace(problem, output=scope.laid(root, problem.output), weights_dtype=stored)
     problem, source = _in_blocks_where_faster(scope, node, problem, source)
     small = parted(scope, node, tree, problem)
-    reader = ImageReader(scope, tree, small or problem)
+    pixels = pixels_of(scope, node, tree, problem) if small is None else 1
+    frame = small or wider(problem, pixels)
+    reader = ImageReader(scope, tree, frame)
     at = reader.at(len(scope.shape(root)))
     sums: Expression = ACCUMULATED[()]
     bias = input_at(node, 2)
@@ -54,18 +57,20 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
         array = scope.constant(bias)
         if array is None:
             raise NotLowered(f"{name} has a bias that is known only when it runs.")
-        sums = sums + reader.per_channel(bias, array, at)
+        sums = sums + reader.per_channel(bias, array, at, pixels)
     reader.accumulated[node.outputs[0]] = sums
     value = sums if root is node.outputs[0] else reader.value(root, at)
     if problem.is_depthwise:  # a few weights for each channel, which its kernel wants wide
         weights, stored = np.asarray(scope.constant(required_input(node, 1)), np.float32), DType.F32
-    computed = replace(small or problem, epilogue=Epilogue(value), weights_dtype=stored)
+    computed = replace(frame, epilogue=Epilogue(value), weights_dtype=stored)
     steps = problem.dilations[1], problem.dilations[2]
     if small is not None:
         source = part(scope, source, small, steps, node)
     kernel = scope.kernel(convolution_template(scope, node, computed), computed)
+    weights = spread_weights(weights, pixels) if pixels > 1 else weights
     packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
-    made = scope.image(root, problem.output) if small is None else room(scope, small, node)
+    output = problem.output if pixels == 1 else layout_of(scope.shape(root), "NHWC")
+    made = scope.image(root, output) if small is None else room(scope, small, node)
     places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": made.place}
     scope.add(kernel, places, (node, *tree.in_order))
     if small is not None:

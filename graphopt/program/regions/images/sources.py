@@ -123,16 +123,20 @@ class ImageReader(Reader):
             return self.per_channel(value, array, at)
         return super().along(value, axis, at)
 
-    def per_channel(self, value: ir.Value, array: npt.NDArray[np.generic], at: tuple[Index, ...]) -> Expression:
+    def per_channel(
+        self, value: ir.Value, array: npt.NDArray[np.generic], at: tuple[Index, ...], pixels: int = 1
+    ) -> Expression:
         """A constant of one number for each channel, with zeros for the lanes that fill up the last block.
 
-        They are never read into a result; but a load that only some elements need must lie inside its buffer.
+        Where several pixels are the channels, each has all of them. The zeros are never read into a result; but a load
+        that only some elements need must lie inside its buffer.
         """
         frame = self._frame.output
         filled = frame.blocks * frame.block
         whole = np.zeros((filled, *(1,) * (len(at) - 2)), array.dtype)
-        whole[: array.size] = array.reshape(-1, *whole.shape[1:])
+        whole[: array.size * pixels] = np.tile(array.reshape(-1), pixels).reshape(-1, *whole.shape[1:])
         purpose = "constant" if filled == array.size else f"constant of {filled}"
+        purpose += f" for {pixels} pixels" if pixels > 1 else ""
         return self.load(self._scope.filled(value, purpose, whole), at)
 
     def blocked(self, image: Image) -> Load:
