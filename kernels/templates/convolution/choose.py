@@ -37,6 +37,7 @@ SHARED_FLOPS = 2_000_000  # of a block for several workers: about 8 to 30 micros
 SHARED_BLOCKS = 32  # more are not made than this takes, nor larger ones than those for one worker
 STAGED_SHARED_FLOPS = 5_000_000  # of one that copies its window
 STAGED_SHARED_BLOCKS = 16
+BLOCKS_EACH = 4  # of these for each worker, where it is known how many there are: each block copies its window
 TRIED = 6
 
 
@@ -131,6 +132,8 @@ def share(problem: Convolution, candidate: Direct, target: Target) -> Direct:
     """The candidate with smaller blocks."""
     shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
     least, most = (SHARED_FLOPS, SHARED_BLOCKS) if problem.has_halo else (STAGED_SHARED_FLOPS, STAGED_SHARED_BLOCKS)
+    if target.workers > 1 and not problem.has_halo:
+        most = min(most, BLOCKS_EACH * target.workers)
     goal = max(least, problem.flops // most)
     for cut in _with_blocks(problem, target, shape, candidate.flat, goal):
         if cut.splits == candidate.splits and blocks_of(problem, cut, target) > blocks_of(problem, candidate, target):

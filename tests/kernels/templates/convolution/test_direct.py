@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernels.llvm.compile import assembly
 from kernels.target import host, x86_64_v3, x86_64_v4
+from kernels.templates.convolution import choose
 from kernels.templates.convolution.choose import candidates
 from kernels.templates.convolution.direct import build
 from kernels.templates.convolution.direct_candidate import Direct
@@ -198,3 +199,19 @@ def test_a_layout_stores_and_reads_back():
         at = layout.position(1, 4, (layout.before[0], layout.before[1] + 2, layout.before[2] + 3))
         assert stored[at] == images[1, 4, 0, 2, 3]
     assert replace(Layout(1, 8, (1, 2, 2)), order="NHWC", block=8).block == 8
+
+
+@pytest.mark.parametrize("workers, most", ((0, 16), (2, 8), (4, 16)))
+def test_blocks_that_copy_their_windows_are_few_where_workers_are(workers: int, most: int) -> None:
+    target = replace(x86_64_v4(), workers=workers)
+    problem = convolution(1, 256, 512, (28, 28), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), order="NCHWc")
+    likely = choose.candidates(problem, target)[0]
+    blocks = choose.blocks_of(problem, choose.share(problem, likely, target), target)
+    assert max(2, workers) <= blocks <= most
+
+
+def test_many_channels_share_a_copied_window() -> None:
+    """Weights outgrow the second cache, and so would the copy of the whole image that each channel tile needs else."""
+    problem = convolution(1, 128, 256, (56, 56), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), order="NCHWc")
+    likely = choose.candidates(problem, x86_64_v4())[0]
+    assert likely.channel_stretch > 1 and likely.row_stretch < 14
