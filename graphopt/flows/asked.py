@@ -19,7 +19,7 @@ from graphopt.program.core import with_core
 from graphopt.program.expansion import expanded
 from graphopt.program.make import COMPARE_SECONDS, Form
 from graphopt.program.regions.precision import PrecisionName
-from graphopt.program.subprograms import undeclared, with_bodies
+from graphopt.program.subprograms import is_nested, undeclared, with_bodies
 from graphopt.program.tuning import Tuning
 from graphopt.program.widening import widened
 from graphopt.rewrite.optimizer import optimize_verified
@@ -67,14 +67,20 @@ def optimized(original: ir.Model, *, checked: bool = False, skip: frozenset[str]
     `checked` holds every rewrite to the original, and takes back those that fail. `skip` names what is left out:
     passes and rules that ask how large a result is, so that a model of one size of many keeps the steps of the others.
     """
+
+    def better(body: ir.Model) -> ir.Model:
+        return optimized(body, checked=checked, skip=skip)
+
     work = _optimized(original, skip, checked=checked)
+    if is_nested(work):  # control flow in a body declares its dims first: those of the body's results follow from them
+        work = with_bodies(work, better)
     open_ones = undeclared(work) + 1
     while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
         open_ones = undeclared(work)
         spelled_out = widened(expanded(without_control_flow(collected(expanded(work)))))
         if spelled_out is not work:
             work = _optimized(spelled_out, skip, checked=checked)
-    return with_bodies(work, lambda body: optimized(body, checked=checked, skip=skip))
+    return with_bodies(work, better)
 
 
 def _optimized(original: ir.Model, skip: frozenset[str], *, checked: bool) -> ir.Model:

@@ -39,9 +39,13 @@ def in_best_order(lowered: Lowered, *, places: bool = False) -> Lowered:
 
     With `places` results are counted in the places of operands that `in_place` may give them.
     """
-    graph = region_graph(lowered, places=places)
-    order = _best(graph)
+    order = best_order(lowered, places=places)
     return lowered if order is None else run_in_order(lowered, order)
+
+
+def best_order(lowered: Lowered, *, places: bool = False) -> tuple[str, ...] | None:
+    """That order, by the positions of the regions; None: as they are."""
+    return _best(region_graph(lowered, places=places))
 
 
 @paused_collection()

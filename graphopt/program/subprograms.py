@@ -50,6 +50,15 @@ def has_control_flow(node: ir.Node) -> bool:
     return node.op_type in CONTROL and nodes.is_standard(node)
 
 
+def is_nested(model: ir.Model) -> bool:
+    """Whether there is control flow inside of control flow."""
+    return any(
+        has_control_flow(inner)
+        for node in model.graph if has_control_flow(node)
+        for graph in nodes.subgraphs(node) for inner in nodes.nodes_of(graph)
+    )  # fmt: skip
+
+
 def undeclared(model: ir.Model) -> int:
     """How many nodes of control flow have results of unknown dims."""
     return sum(1 for node in model.graph if has_control_flow(node) and None in map(declared, nodes.used_outputs(node)))
@@ -107,6 +116,24 @@ def repeated(model: ir.Model, facts: Facts, node: ir.Node, rows: int | None) -> 
     """
     graph = node.attributes["body"].as_graph()
     is_loop = node.op_type == "Loop"
+    states, sources, kinds, found = _given(facts, node)
+    rows, count = rows if found is None else found, len(states)
+    results = kinds_of(body_of(model, facts, graph, kinds))[1 if is_loop else 0 :]
+    carried = kinds[2:] if is_loop else kinds[:count]
+    if list(results[:count]) != carried[:count]:
+        raise NotLowered(f"{nodes.describe(node)} carries values of other dims from one iteration to the next one.")
+    if rows is None and len(results) > count:
+        raise NotLowered(f"nothing tells how much {nodes.describe(node)} collects.")
+    return Repeated(graph, states, sources, (1 << 62) if rows is None else rows, tuple(kinds), results)
+
+
+def _given(facts: Facts, node: ir.Node) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...], list[Kind], int | None]:
+    """The states of a Loop or Scan, what it reads row by row, the kinds of its body's inputs, and how many rows.
+
+    Raises NotLowered where these kinds are not known.
+    """
+    graph = node.attributes["body"].as_graph()
+    is_loop = node.op_type == "Loop"
     given = list(node.inputs[2:] if is_loop else node.inputs)
     if None in given:
         raise NotLowered(f"{nodes.describe(node)} leaves out a state.")
@@ -118,18 +145,13 @@ def repeated(model: ir.Model, facts: Facts, node: ir.Node, rows: int | None) -> 
         on = declared(graph.inputs[1]) or ()
         kinds = [(ir.DataType.INT64, declared(graph.inputs[0]) or ()), (ir.DataType.BOOL, on), *kinds]
     axes = nodes.ints_attribute(node, "scan_input_axes", (0,) * len(sources))
+    rows = None
     for value, axis in zip(sources, axes, strict=True):
         dtype, shape = _kind(facts, value)
         place = axis % len(shape)
         rows = shape[place]
         kinds.append((dtype, (*shape[:place], *shape[place + 1 :])))
-    results = kinds_of(body_of(model, facts, graph, kinds))[1 if is_loop else 0 :]
-    carried = kinds[2:] if is_loop else kinds[:count]
-    if list(results[:count]) != carried[:count]:
-        raise NotLowered(f"{nodes.describe(node)} carries values of other dims from one iteration to the next one.")
-    if rows is None and len(results) > count:
-        raise NotLowered(f"nothing tells how much {nodes.describe(node)} collects.")
-    return Repeated(graph, states, sources, (1 << 62) if rows is None else rows, tuple(kinds), results)
+    return states, sources, kinds, rows
 
 
 def declare_results(model: ir.Model, facts: Facts, node: ir.Node, rows: int | None, *, fewer: bool = False) -> None:
@@ -183,10 +205,10 @@ def _graphs(model: ir.Model, facts: Facts, node: ir.Node) -> Iterator[tuple[str,
             yield name, node.attributes[name].as_graph(), ()
         return
     try:
-        found = repeated(model, facts, node, 1)
+        kinds = _given(facts, node)[2]
     except NotLowered:
         return
-    yield "body", found.graph, found.kinds
+    yield "body", node.attributes["body"].as_graph(), kinds
 
 
 def _put_back(model: ir.Model, node: ir.Node, name: str, body: Body, own: int, prefix: str) -> None:

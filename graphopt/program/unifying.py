@@ -21,8 +21,8 @@ from graphopt.errors import NotLowered
 from graphopt.program.kinks import Kink, said_of, samples_below
 from graphopt.program.polynomials import Differs, Fit, Point, record_like
 from graphopt.program.regions.buffer import Buffer, Place
-from graphopt.program.regions.region import Constant, Lowered, Problems, Region
-from graphopt.program.unifying_control import MEMORY, unified_control
+from graphopt.program.regions.region import Constant, Controlled, Lowered, Problems, Region
+from graphopt.program.unifying_control import MEMORY, in_one_order, unified_control
 from kernels.control import written
 from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
@@ -173,13 +173,24 @@ class _Unifier:
             return self._of_problems(kernels, tables, corners, self._kernels, self.problems)
         if corners:
             raise Differs("a constant")
-        controls = [one for one in found if one is not None]
-        known: dict[tuple[str, Any], Kernel] = {}  # its own: each control holds the code of what it runs
+        known: dict[tuple[str, Any], Kernel] = {}  # its own: a control holds the code of what it runs
+        return self._of_controls(kernels, [one for one in found if one is not None], known)
+
+    def _of_controls(
+        self, kernels: Sequence[Kernel], found: Sequence[Controlled], known: dict[tuple[str, Any], Kernel]
+    ) -> Kernel:
+        """The kernel of one control at all samples, with those of its bodies' runs, controls among them."""
 
         def join(inner: Sequence[Kernel]) -> Kernel:
-            return self._of_problems(inner, [problems for _, problems in controls], {}, known, {})
+            nested = [one.controls.get(kernel.name) for one, kernel in zip(found, inner, strict=True)]
+            if all(one is None for one in nested):
+                return self._of_problems(inner, [one.problems for one in found], {}, known, {})
+            if any(one is None for one in nested):
+                raise Differs("a loop or a condition")
+            return self._of_controls(inner, [one for one in nested if one is not None], known)
 
-        control = unified_control(self._fit, [one for one, _ in controls], join)
+        controls = in_one_order([one.control for one in found], [one.orders for one in found])
+        control = unified_control(self._fit, controls, join)
         return written(control, kernels[0].name, self._whole.target)
 
     def _of_problems(

@@ -44,6 +44,29 @@ def unified_control(fit: Fit, controls: Sequence[Control], join: Join) -> Contro
     )
 
 
+def in_one_order(controls: Sequence[Control], orders: Sequence[Sequence[Sequence[int]]]) -> list[Control]:
+    """The same controls with all runs of a body in the order that the first one has.
+
+    Every size has an order of its own that takes least memory. `orders` say of the runs of each body which one each
+    was when the body was lowered, which it is at all sizes. Raises Differs where they are not as many.
+    """
+    if any(list(map(len, one)) != list(map(len, orders[0])) for one in orders):
+        raise Differs("the steps of its body")
+
+    def arranged(runs: Sequence[Inner], own: Sequence[int], first: Sequence[int]) -> tuple[Inner, ...]:
+        by_place = dict(zip(own, runs, strict=True))
+        return tuple(by_place[place] for place in first)
+
+    found: list[Control] = []
+    for control, own in zip(controls, orders, strict=True):
+        if isinstance(control, Choose):
+            yes, no = map(arranged, (control.yes, control.no), own, orders[0])
+            found.append(replace(control, yes=yes, no=no))
+        else:
+            found.append(replace(control, runs=arranged(control.runs, own[0], orders[0][0])))
+    return found
+
+
 def _rows(lists: Sequence[Sequence[One]], what: str) -> list[tuple[One, ...]]:
     if len({len(one) for one in lists}) > 1:
         raise Differs(what)

@@ -18,10 +18,10 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model import nodes
 from graphopt.program.lifetimes import planned
-from graphopt.program.order import in_best_order
+from graphopt.program.order import best_order, run_in_order
 from graphopt.program.regions import buffer
 from graphopt.program.regions.copies import copy, dense
-from graphopt.program.regions.region import Lowered, Problems
+from graphopt.program.regions.region import Controlled, Lowered, Problems
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from graphopt.program.subprograms import Repeated, body_of, repeated
@@ -147,6 +147,8 @@ class _Work:
         self._memory = self._operand(scope.temporary("memory", node.outputs[0].name, 1), "output")
         self._inner = 0
         self._problems: Problems = {}  # of the bodies' kernels
+        self._controls: dict[str, Controlled] = {}  # of those that run others again
+        self._orders: list[tuple[int, ...]] = []  # of the bodies' regions
 
     def _operand(self, place: buffer.Buffer, role: Literal["input", "constant", "output"]) -> Seat:
         self._places.append(place)
@@ -184,14 +186,18 @@ class _Work:
         return view
 
     def lowered(self, model: ir.Model) -> Lowered:
-        """The regions of a body, in their best order."""
+        """The regions of a body."""
         self._inner += 1
-        return in_best_order(self.scope.inner(model, f"{self.name}_{self._inner}_"))
+        return self.scope.inner(model, f"{self.name}_{self._inner}_")
 
     def runs(self, lowered: Lowered, given: Seats, aims: Seats) -> tuple[list[Inner], int]:
-        """The regions of a body as runs, and how many bytes of memory they take from the next free one on."""
-        arena = planned(lowered)
+        """The regions of a body as runs in their best order, and how many bytes they take from the next free one on."""
+        order = best_order(lowered)
+        ordered = lowered if order is None else run_in_order(lowered, order)
+        self._orders.append(tuple(range(len(lowered.regions)) if order is None else map(int, order)))
+        arena = planned(ordered)
         self._problems |= lowered.problems
+        self._controls |= lowered.controls
         seats: dict[buffer.Buffer, Seat] = {}
         for one in lowered.buffers:
             if one.role == "temporary":
@@ -204,7 +210,7 @@ class _Work:
                 assert one.argument is not None, "inputs and outputs are numbered"
                 seats[one] = (given if one.role == "input" else aims)[one.argument]
         runs = []
-        for region in lowered.regions:
+        for region in ordered.regions:
             places = (replace(seats[one.buffer], offset=seats[one.buffer].offset + one.offset) for one in region.places)
             runs.append(Inner(region.kernel, tuple(places)))
         return runs, arena.plan.arena_size
@@ -218,7 +224,7 @@ class _Work:
     def add(self, control: Control) -> None:
         """The region."""
         kernel = written(control, self.name, self.scope.target)
-        self.scope.controls[kernel.name] = control, self._problems
+        self.scope.controls[kernel.name] = Controlled(control, self._problems, self._controls, tuple(self._orders))
         places = dict(zip((one.name for one in self._operands), self._places, strict=True))
         self.scope.add(kernel, places, (self.node,))
 

@@ -83,7 +83,19 @@ NO_CACHES: Mapping[str, Cache] = MappingProxyType({})
 
 
 Problems = dict[str, tuple[Template[Any, Any], Any]]
-Controls = Mapping[str, tuple[Control, Problems]]  # what runs others, and the problems of these
+
+
+@dataclass(frozen=True, slots=True)
+class Controlled:
+    """What runs other kernels, and what these were made of, by their names."""
+
+    control: Control
+    problems: Problems
+    controls: Mapping[str, Controlled]  # of those that run others again
+    orders: tuple[tuple[int, ...], ...]  # of the runs of each body: which one each was when the body was lowered
+
+
+Controls = Mapping[str, Controlled]  # by the names of kernels that run others
 
 
 @dataclass(frozen=True, slots=True)

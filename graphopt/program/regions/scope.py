@@ -26,9 +26,8 @@ from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
 from graphopt.program.regions.precision import FLOAT32, Precision
-from graphopt.program.regions.region import Constant, Lowered, Origin, Problems, Region
+from graphopt.program.regions.region import Constant, Controlled, Lowered, Origin, Problems, Region
 from graphopt.program.regions.view import View
-from kernels.control import Control
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.listing import ALIGNMENT
@@ -98,7 +97,7 @@ class Scope:
         self._symbols: dict[sympy.Symbol, int] | None = None
         self.counts = Counts(self.facts, model.graph)
         self.problems: Problems = {}  # by the names of kernels
-        self.controls: dict[str, tuple[Control, Problems]] = {}  # of kernels that run others
+        self.controls: dict[str, Controlled] = {}  # of kernels that run others
         self.rooms: dict[ir.Value, tuple[int, ...]] = {}  # of results that are caches: what their memory has room for
 
     @property

@@ -192,6 +192,42 @@ def test_control_flow_of_any_size(kind: str) -> None:
             np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-5)
 
 
+NESTED = {
+    "a condition in a loop": """g (float[2,4] h, float[s,4] x) => (float[2,4] last, float[s,2,4] y) {
+        shape = Shape(x) n = Gather(shape, none)
+        last, y = Loop<body = each (int64 i, bool on, float[2,4] a) => (bool go, float[2,4] c, float[2,4] d) {
+            go = Identity(on) r = Gather(x, i) sum = ReduceSum<keepdims = 0>(r) more = Greater(sum, zeros)
+            c, d = If(more)<then_branch = yes () => (float[2,4] e, float[2,4] f) {
+                all = MatMul(x, v) least = ReduceMin<axes = [0]>(all)
+                t = MatMul(a, v) u = Add(t, least) e = Tanh(u) k = MatMul(e, v) f = Softmax(k) },
+            else_branch = no () => (float[2,4] e, float[2,4] f) {
+                t = MatMul(a, v) u = Softmax(t) e = MatMul(u, v) f = Mul(e, r) }> }>(n, , h)
+    }""",
+    "a loop in a condition": """g (float[2,4] h, float[s,4] x) => (float[2,4] last, float[s,2,4] y) {
+        sum = ReduceSum<keepdims = 0>(x) more = Greater(sum, zeros)
+        last, y = If(more)<then_branch = yes () => (float[2,4] e, float[s,2,4] f) {
+            e, f = Scan<num_scan_inputs = 1, body = each (float[2,4] a, float[4] r) => (float[2,4] c, float[2,4] d) {
+                t = MatMul(a, v) u = Add(t, r) c = Tanh(u) d = Mul(c, r) }>(h, x) },
+        else_branch = no () => (float[2,4] e, float[s,2,4] f) {
+            t = MatMul(h, v) e = Softmax(t) k = Unsqueeze<axes = [1]>(x) l = MatMul(k, v) f = Add(l, e) }>
+    }""",
+}
+
+
+@pytest.mark.parametrize("kind", sorted(NESTED))
+def test_control_flow_inside_control_flow_of_any_size(kind: str) -> None:
+    """Each side of the condition is taken."""
+    random = np.random.default_rng(5)
+    recurrent = np.linalg.qr(random.standard_normal((4, 4)))[0].astype("f4")
+    model = support.model(NESTED[kind], 12, v=recurrent, none=np.array(0), zeros=np.float32(0))
+    made, session = graphopt.compile(model, dims={"s": (1, 9)}), support.session(model)
+    for rows in (1, 4, 9):
+        x = random.standard_normal((rows, 4)).astype("f4")
+        for feed in ({"h": x[:1] * np.ones((2, 1), "f4"), "x": x}, {"h": np.ones((2, 4), "f4"), "x": -x}):
+            for mine, its in zip(made.run(None, feed), session.run(None, feed), strict=True):
+                np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-5)
+
+
 def test_dims_that_turn_are_formulas_for_people() -> None:
     model = support.model("g (float[s,4] x) => (float[t,4] y) { y = Slice(x, zero, eight, zero) }", 17, **BOUNDS)
     made = graphopt.compile(model, dims={"s": (1, 21)})
