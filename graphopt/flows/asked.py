@@ -17,6 +17,7 @@ from graphopt.program.collected import collected
 from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
 from graphopt.program.expansion import expanded
+from graphopt.program.labels import with_numbered_labels
 from graphopt.program.make import COMPARE_SECONDS, Form
 from graphopt.program.regions.precision import PrecisionName
 from graphopt.program.subprograms import is_nested, undeclared, with_bodies
@@ -71,7 +72,7 @@ def optimized(original: ir.Model, *, checked: bool = False, skip: frozenset[str]
     def better(body: ir.Model) -> ir.Model:
         return optimized(body, checked=checked, skip=skip)
 
-    work = _optimized(original, skip, checked=checked)
+    work = _optimized(with_numbered_labels(original), skip, checked=checked)
     if is_nested(work):  # control flow in a body declares its dims first: those of the body's results follow from them
         work = with_bodies(work, better)
     open_ones = undeclared(work) + 1
