@@ -20,7 +20,7 @@ def inspect_model(model: ir.Model, name: str, file_bytes: int, given: Mapping[st
     """Count everything; `given` are sizes for dynamic dims, all others are taken as 1."""
     notes: list[str] = []
     work = model.clone()
-    name_dims(work)
+    name_dims(work, given)
     dynamic = _dynamic_dims(work)
     if work.functions:
         work = InlinePass()(work).model

@@ -176,7 +176,7 @@ def memory(
     progress, dims = progress or silent, dims or {}
     name, machine = name_of(source), None if tiers is None else find_machine(os.fspath(tiers))
     first = {changed: sizes[0] for changed, sizes in (what_if or {}).items() if changed not in dims}
-    symbolic = _prepared(read(source, values, fix_defaults=fix_defaults)[0], shapes or {})
+    symbolic = _prepared(read(source, values, fix_defaults=fix_defaults)[0], shapes or {}, {**first, **dims})
     work = _with_dims(symbolic, {**first, **dims})
     progress("reading sizes")
     memory = model_memory(work)
@@ -227,9 +227,9 @@ def memory(
     return report.with_levers(levers, progress) if levers is not None else report
 
 
-def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
-    """The loaded model, functions inlined, with these shapes."""
-    name_dims(model)
+def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> ir.Model:
+    """The loaded model, functions inlined, with these shapes, and names for the dims that are to have sizes."""
+    name_dims(model, sizes)
     if model.functions:
         model = InlinePass()(model).model
     if shapes:

@@ -127,7 +127,7 @@ def schedule(
     fixed, _ = read(source, values, fix_defaults=True)
     progress = progress or silent
     processor = planned_target(target, machine, 0 if place.is_gpu else place.multiprocessors)
-    name_dims(fixed)
+    name_dims(fixed, dims or {})
     if fixed.functions:
         fixed = InlinePass()(fixed).model
     resize(fixed, shapes or {}, dict(dims or {}))

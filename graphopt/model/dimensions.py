@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -168,8 +168,13 @@ def _follow_outputs(model: ir.Model) -> None:
             )
 
 
-def name_dims(model: ir.Model) -> None:
-    """Give the inputs' dynamic dims without a name one that can be asked for: INPUT:AXIS."""
+def name_dims(model: ir.Model, asked: Collection[str] = ()) -> None:
+    """Give the inputs' dynamic dims without a name one that can be asked for: INPUT:AXIS.
+
+    First dims become "batch" where that is `asked` for.
+    """
+    if "batch" in asked:
+        name_batch(model)
     for value in model.graph.inputs:
         if value.shape is not None:
             value.shape = ir.Shape(

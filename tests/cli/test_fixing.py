@@ -71,6 +71,9 @@ def test_a_free_batch_without_a_name_takes_a_size(rates: Shell) -> None:
     assert rates.read("six.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == 6
     assert rates.run("compile", "free.onnx", "six", "--dim", "batch=6").status == 0
     assert rates.run("compile", "free.onnx", "any", "--dim", "batch=1..6").status == 0
+    assert rates.run("schedule", "free.onnx", "--device", "cpu:2", "--no-measure", "--dim", "batch=6").status == 0
+    assert rates.run("memory", "free.onnx", "--dim", "batch=6").status == 0
+    assert rates.run("memory", "free.onnx", "--dim", "x:0=6").status == 0
     answer = rates.run("compile", "free.onnx", "other", "--dim", "n=6")
     assert answer.error == "there is no dynamic dim 'n'; those of input 'x' have no names: give it a shape."
 
