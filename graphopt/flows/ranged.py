@@ -25,6 +25,7 @@ from graphopt.program.costs import costs_of
 from graphopt.program.deploy.compiled import Compiled, Whole
 from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.deploy.hybrid import parted_of
+from graphopt.program.free_sides import spell_out_free_sides
 from graphopt.program.kinks import kinks_of
 from graphopt.program.make import make_ranged
 from graphopt.program.regions.region import NO_CACHES, Cache
@@ -44,6 +45,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     def make_of(source: ir.Model, *, computing: bool) -> Whole:
         """`computing`: with sizes that the model computes with; else they only say how large something is."""
         work = source.clone()
+        spell_out_free_sides(work, free.formula)
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula) if computing else ()
         kinks = kinks_of(source, free.formula)

@@ -22,7 +22,7 @@ from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value, joined
 from kernels.math.rounding import sqrt
-from kernels.size import is_free
+from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place
 from kernels.templates.builder import Builder
@@ -100,7 +100,7 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
         self.at_once = (
             self.inner == self.outer
             and target.vector_registers >= 32  # 16 do not hold the sums and what is written
-            and count(self.inner) * DType.F32.bytes >= _LONG_ROW
+            and bound(count(self.inner)) * DType.F32.bytes >= _LONG_ROW
             and _waits_for_memory((self.x, *problem.values))
         )
 
@@ -224,7 +224,10 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
         return over_row(f, axes, self.lanes, self.candidate.vectors, visit, carried)
 
     def _share(self, f: Function, total: Value) -> Value:
-        return f.mul(f.reduce("fadd", total), f.number("float", 1 / count(self.inner)))
+        sum_, elements = f.reduce("fadd", total), count(self.inner)
+        if is_free(elements):
+            return f.div(sum_, f.convert("uitofp", "float", f.integer(elements)))
+        return f.mul(sum_, f.number("float", 1 / elements))
 
     def _zero(self, f: Function) -> Value:
         return f.number(types.vector("float", self.lanes), 0.0)

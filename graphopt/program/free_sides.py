@@ -1,0 +1,137 @@
+"""Operators along a dim that a run sets, spelled out with operators that have kernels of any size.
+
+    GlobalAveragePool(x)            -->  ReduceMean(x)                      GlobalMaxPool alike, with ReduceMax
+    Conv(x of [n, c, length], w)    -->  MatMul(w of [m, c k], Concat(Slice(x), ..., Slice(x)))
+    ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
+    ConvTranspose(x, w)             -->  the same of x with zeros between its elements, and of w turned round
+
+Kernels of convolutions and poolings are made for the sides of images that they have. Convolutions of a stride are left
+alone: how much they give is no polynomial of the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model.facts import Facts
+from graphopt.model.nodes import input_at, int_attribute, ints_attribute, string_attribute
+from kernels.size import Size
+
+POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+REDUCED_BY_INPUT = 18  # the opset from which on these reductions take axes as an input
+PADDED_BY_INPUT = 11
+Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those that a run sets; None: it is none
+
+
+def spell_out_free_sides(model: ir.Model, formula: Formula) -> None:
+    """Spell out what a model computes along sides that a run sets. The model is changed."""
+    facts = Facts(model)
+    for node in tuple(model.graph):
+        if node.domain or node.op_type not in (*POOLS, *CONVOLUTIONS) or node.inputs[0] is None:
+            continue
+        shape = facts.shape(node.inputs[0])
+        sides = [] if shape is None else [formula(dim) for dim in shape[2:]]
+        if not any(isinstance(side, Size) for side in sides) or any(side is None for side in sides):
+            continue
+        writer = _Writer(model, facts, node)
+        if node.op_type in POOLS:
+            writer.pool(2 + len(sides))
+        elif len(sides) == 1 and shape is not None and isinstance(shape[1], int):
+            writer.convolution(shape[1])
+
+
+class _Writer:
+    """The nodes that take the place of one."""
+
+    def __init__(self, model: ir.Model, facts: Facts, node: ir.Node) -> None:
+        self._model, self._facts, self._node = model, facts, node
+        self._opset, self._made = facts.opset(node), list[ir.Node]()
+
+    def pool(self, rank: int) -> None:
+        """A reduction over all sides."""
+        x, axes = self._node.inputs[0], list(range(2, rank))
+        operator = POOLS[self._node.op_type]
+        if self._opset < REDUCED_BY_INPUT:
+            self._put(self._add(operator, [x], {"axes": axes}))
+        else:
+            self._put(self._add(operator, [x, self._constant(np.array(axes))]))
+
+    def convolution(self, channels: int) -> None:
+        """A product of the kernel and of the input as often as the kernel is long, or a sum for channels apart."""
+        node = self._node
+        x, weight, bias = node.inputs[0], input_at(node, 1), input_at(node, 2)
+        w = None if weight is None else self._facts.array(weight)
+        known = self._facts.dtype(x) if x is not None else None
+        (stride,), (dilation,) = ints_attribute(node, "strides", (1,)), ints_attribute(node, "dilations", (1,))
+        groups, pads = int_attribute(node, "group", 1), ints_attribute(node, "pads", (0, 0))
+        is_plain = string_attribute(node, "auto_pad", "NOTSET") == "NOTSET" and not ints_attribute(node, "output_shape")
+        if w is None or known is not ir.DataType.FLOAT or not is_plain or self._opset < PADDED_BY_INPUT:
+            return
+        length, turned = w.shape[2], node.op_type == "ConvTranspose"
+        if turned:
+            if groups not in (1, channels) or (groups > 1 and w.shape[1] > 1):
+                return
+            w = (w if groups > 1 else w.transpose(1, 0, 2))[:, :, ::-1]
+            around, (more,) = (length - 1) * dilation, ints_attribute(node, "output_padding", (0,))
+            pads = (around - pads[0], around - pads[1] + more)
+            x = self._with_zeros(x, channels, stride)
+        elif stride != 1:
+            return
+        if min(pads) < 0:
+            return
+        if groups not in (1, channels) or (groups > 1 and len(w) != channels):
+            return
+        if any(pads):
+            x = self._add("Pad", [x, self._constant(np.array([0, 0, pads[0], 0, 0, pads[1]]))])
+        parts = [self._shifted(x, place * dilation, (length - 1 - place) * dilation) for place in range(length)]
+        if groups == 1:
+            columns = parts[0] if length == 1 else self._add("Concat", parts, {"axis": 1})
+            result = self._add("MatMul", [self._constant(w.transpose(0, 2, 1).reshape(len(w), -1)), columns])
+        else:
+            factors = [self._constant(w[:, :, place]) for place in range(length)]
+            result, *others = (self._add("Mul", pair) for pair in zip(parts, factors, strict=True))
+            for other in others:
+                result = self._add("Add", [result, other])
+        if bias is not None:
+            column = self._add("Reshape", [bias, self._constant(np.array([-1, 1]))])
+            result = self._add("Add", [result, column])
+        self._put(result)
+
+    def _with_zeros(self, x: ir.Value | None, channels: int, stride: int) -> ir.Value | None:
+        """The input with zeros between the elements of its length."""
+        if stride == 1:
+            return x
+        apart = self._add("Reshape", [x, self._constant(np.array([0, channels, -1, 1]))])
+        padded = self._add("Pad", [apart, self._constant(np.array([0, 0, 0, 0, 0, 0, 0, stride - 1]))])
+        together = self._add("Reshape", [padded, self._constant(np.array([0, channels, -1]))])
+        return self._shifted(together, 0, stride - 1)
+
+    def _shifted(self, x: ir.Value | None, before: int, behind: int) -> ir.Value | None:
+        """The input without so many elements at the begin and at the end of its length."""
+        if not before and not behind:
+            return x
+        end = -behind if behind else np.iinfo(np.int64).max
+        return self._add("Slice", [x, *(self._constant(np.array([number])) for number in (before, end, 2))])
+
+    def _constant(self, array: np.ndarray) -> ir.Value:
+        return self._add("Constant", [], {"value": ir.tensor(np.ascontiguousarray(array))})
+
+    def _add(
+        self, operator: str, inputs: Sequence[ir.Value | None], attributes: dict[str, object] | None = None
+    ) -> ir.Value:
+        node = ir.node(operator, inputs, attributes=attributes or {})  # type: ignore[arg-type]
+        node.outputs[0].name = f"{self._node.outputs[0].name}/{operator}{len(self._made)}"
+        self._made.append(node)
+        return node.outputs[0]
+
+    def _put(self, result: ir.Value) -> None:
+        output, graph = self._node.outputs[0], self._model.graph
+        result.name, output.name = output.name, f"{output.name}/before"
+        result.type, result.shape = output.type, output.shape
+        output.replace_all_uses_with(result, replace_graph_outputs=True)
+        graph.insert_before(self._node, self._made)
+        graph.remove(self._node, safe=True)
