@@ -18,6 +18,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from graphopt.errors import NotLowered
+from graphopt.program.cuts import Cut, cut_of, is_first_part, parts_of, within
 from graphopt.program.kinks import Kink, said_of, samples_below
 from graphopt.program.polynomials import Differs, Fit, Point, record_like
 from graphopt.program.regions.buffer import Buffer, Place
@@ -27,14 +28,9 @@ from kernels.control import written
 from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
-from kernels.routine.grammar import Area
 from kernels.size import Dim, Size, bound
 from kernels.target import Target
-from kernels.templates.attention.problem import Attention
-from kernels.templates.gemm_problem import Gemm
-from kernels.templates.indexed import Indexed
 from kernels.templates.template import Template
-from kernels.tensor import expression
 
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
 NEARLY = 1.03  # times the loss of another candidate
@@ -135,7 +131,7 @@ class _Unifier:
         self._kernels: dict[tuple[str, Any], Kernel] = {}
         self._names: set[str] = set()
         self._same: dict[tuple[Buffer, ...], Buffer] = {}
-        self._corners: set[Buffer] = set()
+        self._corners: dict[Buffer, Cut] = {}
         self._moved: dict[tuple[Buffer, object], Buffer] = {}
         self.constants: dict[Buffer, Constant] = {}
         self.problems: Problems = {}  # with sizes, by the names of kernels
@@ -151,10 +147,7 @@ class _Unifier:
                 known[operand.name] = first.places[number]
             else:
                 known[operand.name] = self._place([one.places[number] for one in row], operand.name)
-        corners = {
-            name: self._whole.constants[place.buffer].array.shape
-            for name, place in known.items() if place.buffer in self._corners
-        }  # fmt: skip
+        corners = {name: self._corners[place.buffer] for name, place in known.items() if place.buffer in self._corners}
         kernel = self._kernel(row, corners)
         places = []
         for operand in kernel.operands:
@@ -164,8 +157,8 @@ class _Unifier:
             places.append(place)
         return Region(first.nodes, kernel, tuple(places))
 
-    def _kernel(self, row: Sequence[Region], corners: Mapping[str, tuple[int, ...]]) -> Kernel:
-        """The kernel of a region; operands in `corners` are the first rows and columns of constants of these dims."""
+    def _kernel(self, row: Sequence[Region], corners: Mapping[str, Cut]) -> Kernel:
+        """The kernel of a region; operands in `corners` are parts of constants, cut by the size."""
         kernels = [one.kernel for one in row]
         found = [one.controls.get(kernel.name) for one, kernel in zip(self._samples, kernels, strict=True)]
         if any(one is None for one in found):
@@ -197,7 +190,7 @@ class _Unifier:
         self,
         kernels: Sequence[Kernel],
         tables: Sequence[Problems],
-        corners: Mapping[str, tuple[int, ...]],
+        corners: Mapping[str, Cut],
         known: dict[tuple[str, Any], Kernel],
         problems: Problems,
     ) -> Kernel:
@@ -211,7 +204,8 @@ class _Unifier:
         template = pairs[0][0]
         if len({one.name for one, _ in pairs}) > 1:
             raise Differs("the kind of kernel")
-        problem = self._fit.unify([_within(one, pairs[0][1], corners) for _, one in pairs], template.name)
+        whole = [within(one, pairs[0][1], parts_of(corners, number)) for number, (_, one) in enumerate(pairs)]
+        problem = self._fit.unify(whole, template.name)
         key = template.name, problem
         if key not in known:
             kernel = self._built(template, problem, pairs[0][1], kernels[0])
@@ -247,21 +241,11 @@ class _Unifier:
         return first if held is None else Place(self._sizes, held + first.offset)
 
     def _check_constants(self, buffers: Sequence[Buffer], name: str) -> None:
-        """Each is that of the greatest sizes, the first part of it, or a corner: its first rows and columns."""
+        """Each is that of the greatest sizes, the first part of it, or cut by the size: its first or last rows."""
         whole = self._whole.constants[buffers[0]].array
-        for sample, buffer in zip(self._samples[1:], buffers[1:], strict=True):
-            array = sample.constants[buffer].array
-            if array is whole or (array.ctypes.data == whole.ctypes.data and array.shape == whole.shape):
-                continue
-            both = min(array.size, whole.size)
-            mine, other = (one.reshape(-1)[:both].tobytes() for one in (array, whole))
-            if array.dtype == whole.dtype and mine == other:
-                continue
-            shared = tuple(slice(min(sizes)) for sizes in zip(array.shape, whole.shape, strict=False))
-            alike = array.dtype == whole.dtype and array.ndim == whole.ndim
-            if not alike or array[shared].tobytes() != whole[shared].tobytes():
-                raise Differs(f"the constant '{name}'")
-            self._corners.add(buffers[0])
+        arrays = [sample.constants[one].array for sample, one in zip(self._samples, buffers, strict=True)]
+        if not all(is_first_part(array, whole) for array in arrays):
+            self._corners[buffers[0]] = cut_of(arrays, whole, name)
 
     def _constant(self, buffer: Buffer, operand: Operand) -> Buffer:
         """The buffer of a constant as an operand wants it."""
@@ -274,42 +258,6 @@ class _Unifier:
             self._moved[key] = replace(buffer, size=operand.bytes)
             self.constants[self._moved[key]] = Constant(known.array, operand.packing)
         return self._moved[key]
-
-
-def _within(value: Any, whole: Any, corners: Mapping[str, tuple[int, ...]]) -> Any:
-    """A problem, or a part of one, that reads the constants in `corners` with the strides of the whole constant.
-
-    Raises Differs where axes of such a constant run as one, and where loops or products count its elements.
-    """
-    if not corners or type(value) is not type(whole):
-        return value
-    if isinstance(value, Attention) and "mask" in corners and value.mask is not None:
-        return replace(value, mask=whole.mask)
-    counted = value.name if isinstance(value, Area) else {Gemm: "b", Indexed: "data"}.get(type(value))
-    if counted in corners:
-        raise Differs(f"the constant '{counted}'")
-    if isinstance(value, Indexed) and "indices" in corners:
-        _require_apart(corners["indices"], whole.dims, whole.index_strides, "indices")
-        return replace(value, index_strides=whole.index_strides, index_elements=whole.index_elements)
-    if isinstance(value, expression.Buffer) and value.name in corners:
-        _require_apart(corners[value.name], whole.shape, whole.strides, value.name)
-        if len(value.shape) != len(whole.shape):
-            raise Differs(f"the constant '{value.name}'")
-        return replace(value, strides=whole.strides, offset=whole.offset)
-    if isinstance(value, tuple) and len(value) == len(whole):
-        return tuple(_within(one, other, corners) for one, other in zip(value, whole, strict=True))
-    if is_dataclass(value):
-        names = [one.name for one in fields(value)]
-        parts = {name: _within(getattr(value, name), getattr(whole, name), corners) for name in names}
-        return record_like(value, parts)
-    return value
-
-
-def _require_apart(constant: tuple[int, ...], dims: tuple[int, ...], strides: tuple[int, ...], name: str) -> None:
-    """Raise Differs unless the axes that are read are those of the constant: two that run as one have no corner."""
-    running = [dim for dim, stride in zip(dims, strides, strict=True) if stride and dim != 1]
-    if running != [dim for dim in constant if dim != 1]:
-        raise Differs(f"the constant '{name}'")
 
 
 def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:

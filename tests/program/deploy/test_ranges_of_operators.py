@@ -48,6 +48,13 @@ LOOPS = {
         "y = GatherElements<axis = 1>(x, some) }",
         {"places": _random.integers(0, 9, (21, 21)), "none": np.array([0, 0])},
     ),
+    "the last columns of a constant, and the first rows": (
+        "g (float[batch,9] x) => (float[batch,batch] y) { "
+        "n = Shape<start = 0, end = 1>(x) from = Sub(many, n) begin = Concat<axis = 0>(none, from) "
+        "end = Concat<axis = 0>(n, many) some = Slice(biases, begin, end) t = Transpose(x) p = MatMul(x, t) "
+        "y = Add(p, some) }",
+        {"biases": _random.random((30, 30), np.float32), "none": np.array([0]), "many": np.array([30])},
+    ),
     "one of many": (
         "g (int64[batch] x) => (float[batch,4] y) { y = OneHot(x, depth, values) }",
         {"depth": np.array([4]), "values": np.array([0, 1], np.float32)},
