@@ -42,19 +42,22 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     dims = free.dims
     started = time.perf_counter()
 
+    def sized(source: ir.Model, point: Sequence[int]) -> ir.Model:
+        model = source.clone()
+        resize(model, {}, free.at(point))
+        return model
+
     def make_of(source: ir.Model, *, computing: bool) -> Whole:
         """`computing`: with sizes that the model computes with; else they only say how large something is."""
         work = source.clone()
-        spell_out_free_sides(work, free.formula)
+        spell_out_free_sides(work, [sized(work, [dim.most + step for dim in dims]) for step in (0, 1)])
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula) if computing else ()
         kinks = kinks_of(source, free.formula)
         skip = BY_SIZE | CUTTING if kinks else BY_SIZE
 
         def model_of(point: Sequence[int]) -> ir.Model:
-            model = work.clone()
-            resize(model, {}, free.at(point))
-            return optimized(model, skip=skip)
+            return optimized(sized(work, point), skip=skip)
 
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
@@ -92,8 +95,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         for point in points:
             said = ", ".join(f"{name}={size}" for name, size in free.at(point).items())
             asked.progress(f"comparing with ONNX Runtime at {said}")
-            model = original.clone()
-            resize(model, {}, free.at(point))
+            model = sized(original, point)
             reference = reference_of(workplace, model, examples.get(point, ()), asked.tolerance)
             verdicts.append(compared(reference, model, program))
             if not verdicts[-1].passed:

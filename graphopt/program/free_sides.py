@@ -11,37 +11,38 @@ alone: how much they give is no polynomial of the length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from graphopt.model.facts import Facts
-from graphopt.model.nodes import input_at, int_attribute, ints_attribute, string_attribute
-from kernels.size import Size
+from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input, string_attribute
 
 POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 REDUCED_BY_INPUT = 18  # the opset from which on these reductions take axes as an input
 PADDED_BY_INPUT = 11
-Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those that a run sets; None: it is none
 
 
-def spell_out_free_sides(model: ir.Model, formula: Formula) -> None:
-    """Spell out what a model computes along sides that a run sets. The model is changed."""
-    facts = Facts(model)
-    for node in tuple(model.graph):
+def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> None:
+    """Spell out what a model computes along sides that a run sets. The model is changed.
+
+    `sized` are copies of it at sizes of which every one is another: sides that differ among them are free.
+    """
+    facts, known = Facts(model), [Facts(one) for one in sized]
+    for node, *copies in zip(tuple(model.graph), *map(tuple, (one.graph for one in sized)), strict=True):
         if node.domain or node.op_type not in (*POOLS, *CONVOLUTIONS) or node.inputs[0] is None:
             continue
-        shape = facts.shape(node.inputs[0])
-        sides = [] if shape is None else [formula(dim) for dim in shape[2:]]
-        if not any(isinstance(side, Size) for side in sides) or any(side is None for side in sides):
+        shapes = [there.static_shape(required_input(one, 0)) for there, one in zip(known, copies, strict=True)]
+        dims = [shape for shape in shapes if shape is not None]
+        if len(dims) < len(shapes) or len({shape[2:] for shape in dims}) == 1:
             continue
-        writer = _Writer(model, facts, node)
+        writer, rank = _Writer(model, facts, node), len(dims[0])
         if node.op_type in POOLS:
-            writer.pool(2 + len(sides))
-        elif len(sides) == 1 and shape is not None and isinstance(shape[1], int):
-            writer.convolution(shape[1])
+            writer.pool(rank)
+        elif rank == 3:
+            writer.convolution(dims[0][1])
 
 
 class _Writer:
