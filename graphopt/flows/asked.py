@@ -28,6 +28,7 @@ from kernels.target import Target, TargetName, named
 
 BY_SIZE = frozenset({"merge-small-projections"})  # passes that are for small results
 CUTTING = frozenset({"slice-of-everything"})  # rules that drop what cuts nothing at one size and something at others
+GROWTH = 1 << 26  # bytes that constants may add to a model of one size of many: enough for each of them
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 
 
@@ -62,17 +63,20 @@ def planned_target(name: TargetName, machine: MachineRecord | str | None, thread
     return replace(with_core(found, machine), workers=workers)
 
 
-def optimized(original: ir.Model, *, checked: bool = False, skip: frozenset[str] = frozenset()) -> ir.Model:
+def optimized(
+    original: ir.Model, *, checked: bool = False, skip: frozenset[str] = frozenset(), growth: int | None = None
+) -> ir.Model:
     """The model with the operators that kernels know best; the comparison at the end covers what passes do.
 
     `checked` holds every rewrite to the original, and takes back those that fail. `skip` names what is left out:
-    passes and rules that ask how large a result is, so that a model of one size of many keeps the steps of the others.
+    passes and rules that ask how large a result is, so that a model of one size of many keeps the steps of the others;
+    for such a one `growth` says how many bytes constants may add, None: as many as usual.
     """
 
     def better(body: ir.Model) -> ir.Model:
-        return optimized(body, checked=checked, skip=skip)
+        return optimized(body, checked=checked, skip=skip, growth=growth)
 
-    work = _optimized(with_numbered_labels(original), skip, checked=checked)
+    work = _optimized(with_numbered_labels(original), skip, checked=checked, growth=growth)
     if is_nested(work):  # control flow in a body declares its dims first: those of the body's results follow from them
         work = with_bodies(work, better)
     open_ones = undeclared(work) + 1
@@ -80,17 +84,17 @@ def optimized(original: ir.Model, *, checked: bool = False, skip: frozenset[str]
         open_ones = undeclared(work)
         spelled_out = widened(expanded(without_control_flow(collected(expanded(work)))))
         if spelled_out is not work:
-            work = _optimized(spelled_out, skip, checked=checked)
+            work = _optimized(spelled_out, skip, checked=checked, growth=growth)
     return with_bodies(work, better)
 
 
-def _optimized(original: ir.Model, skip: frozenset[str], *, checked: bool) -> ir.Model:
+def _optimized(original: ir.Model, skip: frozenset[str], *, checked: bool, growth: int | None) -> ir.Model:
     opset = original.graph.opset_imports.get("", 1)
     for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):
         request = pipeline.Request(2, skip, "standard", wanted, True, None, True)
         try:
             seconds = COMPARE_SECONDS if checked else None
-            return optimize_verified(original, pipeline.stages(request), seconds=seconds).model
+            return optimize_verified(original, pipeline.stages(request), seconds=seconds, budget=growth).model
         except OptionError:  # no way to lift this model
             if wanted is None:
                 raise

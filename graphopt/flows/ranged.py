@@ -12,7 +12,7 @@ from graphopt.check.given import Given
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
-from graphopt.flows.asked import BY_SIZE, CUTTING, Asked, optimized
+from graphopt.flows.asked import BY_SIZE, CUTTING, GROWTH, Asked, optimized
 from graphopt.flows.comparing import compared, reference_of, way_on
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
 from graphopt.flows.source import resize
@@ -57,7 +57,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         skip = BY_SIZE | CUTTING if kinks else BY_SIZE
 
         def model_of(point: Sequence[int]) -> ir.Model:
-            return optimized(sized(work, point), skip=skip)
+            return optimized(sized(work, point), skip=skip, growth=GROWTH)
 
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,

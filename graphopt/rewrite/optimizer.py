@@ -55,6 +55,7 @@ def optimize_verified(
     stop_after: int | None = None,
     seconds: float | None,
     most_bytes: int | None = None,
+    budget: int | None = None,
     progress: Progress | None = None,
     sketches: bool = False,
     given: Sequence[Given] = (),
@@ -64,12 +65,12 @@ def optimize_verified(
 
     A result that would take more than `most_bytes` as a file is made lighter; where that does not do, it is made again
     and nothing is written out that costs bytes. Room that is left is filled with constants where that saves nodes.
-    Feeds that are `given` and a `tolerance` are for the check. With `sketches` the first rewrites of each rule are
-    drawn: their records show the graph around them.
+    Without `most_bytes` constants may add `budget` bytes; None: as many as usual. Feeds that are `given` and a
+    `tolerance` are for the check. With `sketches` the first rewrites of each rule are drawn: their records show the
+    graph around them.
     """
     blocked: set[tuple[str, str]] = set()
     rolled_back: list[Rollback] = []
-    budget: int | None = None  # of bytes for constants; None: the usual one
 
     def fitting() -> _Run:
         """A run whose file is no larger than it may be, and that writes out what there is room for."""

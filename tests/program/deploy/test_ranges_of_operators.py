@@ -8,6 +8,8 @@ import pytest
 
 import graphopt
 from graphopt.errors import NotLowered
+from graphopt.flows.asked import GROWTH, optimized
+from graphopt.model.load import load
 from tests import support
 
 _random = np.random.default_rng(0)
@@ -105,6 +107,18 @@ def test_a_number_that_no_polynomial_gives_is_refused() -> None:
     words = r"MaxPool y cannot be of any size .*give the sizes that you need one by one"
     with pytest.raises(graphopt.GraphoptError, match=words):
         graphopt.compile(support.model(text, 23, 10), dims={"batch": (2, 9)})
+
+
+def test_constants_are_written_out_whatever_size_they_have() -> None:
+    """Where one size has a constant and another one computes it, equal ones become one at the first alone."""
+    text = """g (float[3,700] x) => (float[3,700] y) {
+        shape = Shape(x) r = Expand(rows, shape) c = Expand(columns, shape) both = Concat<axis = -1>(r, c)
+        i = Reshape(both, pairs) y = GatherND(x, i)
+    }"""
+    numbers = {"rows": np.arange(3)[:, None], "columns": np.arange(700)[None], "pairs": np.array([3, 700, 2])}
+    model = load(support.model(text, 18, **numbers))
+    left = [[node.op_type for node in made.graph] for made in (optimized(model), optimized(model, growth=GROWTH))]
+    assert left == [["Expand", "Expand", "Concat", "Reshape", "GatherND"], ["GatherND"]]
 
 
 def test_small_results_keep_the_steps_of_large_ones() -> None:
