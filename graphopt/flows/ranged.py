@@ -96,8 +96,11 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             said = ", ".join(f"{name}={size}" for name, size in free.at(point).items())
             asked.progress(f"comparing with ONNX Runtime at {said}")
             model = sized(original, point)
-            reference = reference_of(workplace, model, examples.get(point, ()), asked.tolerance)
-            verdicts.append(compared(reference, model, program))
+            try:
+                reference = reference_of(workplace, model, examples.get(point, ()), asked.tolerance)
+                verdicts.append(compared(reference, model, program))
+            except VerificationError as error:
+                raise VerificationError(f"at {said} {error}") from error
             if not verdicts[-1].passed:
                 raise VerificationError(
                     f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "

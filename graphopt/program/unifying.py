@@ -306,5 +306,9 @@ def _said(dims: Sequence[Dim], point: Point) -> str:
 
 
 def _way_out(dims: Sequence[Dim]) -> str:
+    """What to give instead; of dims of one range perhaps that they are equal, as those of a mask and its tokens."""
     names = ", ".join(f"{dim.name}={dim.most}" for dim in dims)
-    return f"it cannot be made for a range; give the sizes that you need one by one, {names} for example"
+    pairs = itertools.combinations(dims, 2)
+    alike = next(((a, b) for a, b in pairs if (a.least, a.most) == (b.least, b.most)), None)
+    equal = "" if alike is None else f", or say which are always equal, {alike[1].name}={alike[0].name} for example"
+    return f"it cannot be made for a range; give the sizes that you need one by one, {names} for example{equal}"

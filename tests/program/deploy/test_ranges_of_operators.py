@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import graphopt
-from graphopt.errors import NotLowered
+from graphopt.errors import NotLowered, VerificationError
 from graphopt.flows.asked import GROWTH, optimized
 from graphopt.model.load import load
 from tests import support
@@ -247,6 +247,21 @@ def test_control_flow_inside_control_flow_of_any_size(kind: str) -> None:
         for feed in ({"h": x[:1] * np.ones((2, 1), "f4"), "x": x}, {"h": np.ones((2, 4), "f4"), "x": -x}):
             for mine, its in zip(made.run(None, feed), session.run(None, feed), strict=True):
                 np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_at_which_the_model_does_not_run_are_named() -> None:
+    """With fewer rows than the other operand has nothing fits."""
+    text = """g (float[s,4] x, float[t,4] z) => (float[t,4] y) {
+        n = Shape<start = 0, end = 1>(z) a = Slice(x, zero, n, zero) y = Mul(a, z)
+    }"""
+    with pytest.raises(VerificationError, match=r"^at s=2, t=9 the program cannot be compared, as its model does not"):
+        graphopt.compile(support.model(text, 17, zero=np.array([0])), dims={"s": (2, 40), "t": (2, 9)})
+
+
+def test_dims_that_may_be_equal_are_named() -> None:
+    text = "g (float[s,1,4] x, float[t,1,4] z) => (float[r,1,2] y) { a = Mul(x, z) y = MaxPool<kernel_shape = [3]>(a) }"
+    with pytest.raises(NotLowered, match=r"or say which are always equal, t=s for example"):
+        graphopt.compile(support.model(text, 17), dims={"s": (2, 9), "t": (2, 9)})
 
 
 def test_dims_that_turn_are_formulas_for_people() -> None:
