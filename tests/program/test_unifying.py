@@ -18,6 +18,8 @@ from graphopt.program.polynomials import Differs, Fit, Point
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from graphopt.program.unifying import Lower, problem_at, sample_points, unified
+from graphopt.program.unifying_control import in_one_order
+from kernels.control import Choose, Inner, Seat
 from kernels.size import Dim, Size, at
 from kernels.target import host
 from models import families
@@ -80,15 +82,28 @@ def test_a_square_is_found_and_a_power_is_not() -> None:
 
 
 def test_a_region_that_cannot_be_of_any_size_is_named() -> None:
-    text = "g (float[s,4] x) => (float[s,4] y) { y = RMSNormalization<axis = 0>(x, scale) }"
-    model = ir.from_proto(support.model(text, 23, 10, scale=np.ones((1, 4), np.float32)))
+    text = "g (float[1,4,s] x) => (float[1,4,t] y) { y = MaxPool<kernel_shape = [2]>(x) }"
+    model = ir.from_proto(support.model(text, 23, 10))
     with pytest.raises(NotLowered) as refused:
         unified((Dim("s", 1, 30, 0),), lowering(model, ("s",)))
     said = str(refused.value)
     assert (
-        "RMSNormalization y cannot be of any size" in said
+        "MaxPool y cannot be of any size" in said
         and "give the sizes that you need one by one, s=30 for example" in said
     )
+
+
+def test_runs_of_a_body_stand_in_the_order_of_the_greatest_sizes() -> None:
+    """Each size has an order of its own that takes least memory; the runs are the same ones."""
+    model = ir.from_proto(support.model("g (float[s,4] x) => (float[s,4] y) { y = Exp(x) }", 23, 10))
+    kernel = lowering(model, ("s",))((3,)).regions[0].kernel
+    first, second, third = (Inner(kernel, (Seat(operand),)) for operand in range(3))
+    whole = Choose((), Seat(0), (second, first, third), ())
+    other = Choose((), Seat(0), (first, third, second), ())
+    orders = [[(1, 0, 2), ()], [(0, 2, 1), ()]]
+    assert in_one_order([whole, other], orders) == [whole, whole]
+    with pytest.raises(Differs, match="the steps of its body"):
+        in_one_order([whole, other], [[(1, 0, 2), ()], [(0, 1), ()]])
 
 
 def test_a_size_that_has_no_program_is_named() -> None:
