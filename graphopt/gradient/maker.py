@@ -273,6 +273,12 @@ class GradientMaker(Maker):
                 output.name = self.unique(f"{node.outputs[0].name}/{number}")
         return node.outputs[position]
 
+    def replace(self, old: ir.Value, new: Term) -> None:
+        """Put a new term in the place of a node's result; an output of the model keeps its name."""
+        if old.is_graph_output():
+            new.value.name, old.name = old.name, self.unique(old.name or "")
+        old.replace_all_uses_with(new.value, replace_graph_outputs=True)
+
     def give(self, value: ir.Value, name: str) -> ir.Value:
         """Make a value an output of the model under a name, with its type and dims."""
         if value.is_graph_output() or value.producer() is None:

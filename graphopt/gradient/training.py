@@ -26,14 +26,16 @@ class Training:
 
     seed: ir.Value | None = None  # the input that decides what is dropped
     running: dict[ir.Value, Term] = field(default_factory=dict)  # statistics, and their values after the step
+    first: dict[ir.Value, ir.Value] = field(default_factory=dict)  # the statistic that a followed value began as
 
 
 def train(maker: GradientMaker, *, batch_statistics: bool) -> Training:
     """Let every BatchNormalization of the main graph normalize by its batch, and every Dropout drop by a seed.
 
     The running statistics follow with the node's momentum, as ONNX says: r momentum + (1 - momentum) of the batch's
-    mean and variance (of the population). Without `batch_statistics` nodes keep the statistics that they are given. The
-    seed is a new input, int64; equal seeds drop equal elements. Raises ModelError for dims that are not known.
+    mean and variance (of the population); those that several nodes share follow their batches one after the other.
+    Without `batch_statistics` nodes keep the statistics that they are given. The seed is a new input, int64; equal
+    seeds drop equal elements. Raises ModelError for dims that are not known.
     """
     done = Training()
     stream = 0
@@ -61,14 +63,18 @@ def _normalize_by_batch(maker: GradientMaker, node: ir.Node, done: Training) -> 
     variance = (x - wide).squared().mean(*axes, keep=False)
     momentum = nodes.float_attribute(node, "momentum", 0.9)
     for position, new in ((3, mean), (4, variance)):
-        old = nodes.given_input(node, position)
-        followed = maker.term(old) * momentum + new * (1 - momentum)
-        if constants.of_initializer(old) is not None:
-            done.running[old] = followed
+        given = nodes.given_input(node, position)
+        start = done.first.get(given, given)
+        old = done.running.get(start, maker.term(given))
+        followed = old * momentum + new * (1 - momentum)
+        if constants.of_initializer(start) is not None:
+            done.running[start] = followed
+            done.first[followed.value] = start
         if len(node.outputs) > position - 2:
-            node.outputs[position - 2].replace_all_uses_with(followed.value)
+            maker.replace(node.outputs[position - 2], followed)
         node.replace_input_with(position, new.value)
     node.attributes.pop("training_mode", None)
+    node.resize_outputs(1)
 
 
 def _drops(maker: GradientMaker, node: ir.Node) -> bool:
@@ -93,9 +99,9 @@ def _drop_by_seed(maker: GradientMaker, node: ir.Node, done: Training, stream: i
     kept = maker.op("Not", _numbers(maker, x, maker.term(done.seed), stream) < ratio)
     scaled = x * (1.0 - ratio).apply("Reciprocal")
     made = scaled.where(kept)
-    node.outputs[0].replace_all_uses_with(made.value)
+    maker.replace(node.outputs[0], made)
     if len(node.outputs) > 1:
-        node.outputs[1].replace_all_uses_with(kept.value)
+        maker.replace(node.outputs[1], kept)
 
 
 def _numbers(maker: GradientMaker, x: Term, seed: Term, stream: int) -> Term:

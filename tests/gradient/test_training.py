@@ -59,6 +59,39 @@ def test_statistics_are_those_of_the_batch_and_the_running_ones_follow() -> None
     np.testing.assert_allclose(found["y"], (np.tanh(scaled) * weights).sum(), rtol=1e-7)
 
 
+def _shared(*, handed_on: bool) -> onnx.ModelProto:
+    """One layer that reads two batches, as a discriminator does; with `handed_on` in training mode, where the second
+    node reads what the first one gives."""
+    mode, more = (", training_mode = 1", ", m, v") if handed_on else ("", "")
+    read, last = ("m, v", ", m2, v2") if handed_on else ("mean, var", "")
+    return onnx.parser.parse_model(f"""
+<ir_version: 8, opset_import: ["": 17]>
+net (double[4, 3, 2] x, double[4, 3, 2] x2) => (double y)
+<double[3] scale = {{1.0, 0.5, -2.0}}, double[3] bias = {{0.1, 0.2, 0.3}},
+ double[3] mean = {{0.5, 0.0, 1.0}}, double[3] var = {{1.0, 2.0, 0.5}}>
+{{
+    n{more} = BatchNormalization <momentum = 0.8{mode}> (x, scale, bias, mean, var)
+    k{last} = BatchNormalization <momentum = 0.8{mode}> (x2, scale, bias, {read})
+    s = Tanh(n)
+    d = Mul(s, k)
+    y = ReduceSum <keepdims = 0> (d)
+}}
+""")
+
+
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_statistics_that_two_nodes_share_follow_both_batches(handed_on: bool) -> None:
+    step = graphopt.train_step(_shared(handed_on=handed_on), loss="y", optimizer="sgd")
+    assert [one.input for one in step.step.carried if one.kind == "statistic"] == ["mean", "var"]
+    batches = {"x": _x(), "x2": 2 * _x() - 1}
+    found = _run(step.to_proto(), batches)
+    mean, variance = np.array([0.5, 0, 1]), np.array([1, 2, 0.5])
+    for batch in batches.values():
+        mean, variance = 0.8 * mean + 0.2 * batch.mean((0, 2)), 0.8 * variance + 0.2 * batch.var((0, 2))
+    np.testing.assert_allclose(found["mean_new"], mean, rtol=1e-6)  # the momentum is a float32 attribute
+    np.testing.assert_allclose(found["var_new"], variance, rtol=1e-6)
+
+
 def test_gradients_go_through_the_statistics_of_the_batch() -> None:
     """The step without learning is the model in training mode; its gradients are compared with its own differences."""
     optimizer = graphopt.Optimizer(learning_rate=1.0)
@@ -136,6 +169,34 @@ def test_what_a_seed_drops_follows_from_the_formula_alone() -> None:
         masks = kept(seed, 1, (20, 5), 0.25) / 0.75 * kept(seed, 2, (20, 5), 0.5) / 0.5
         expected = ((x.astype(np.float64) @ weights * masks) ** 2).mean()
         np.testing.assert_allclose(_run(step, {"x": x, "seed": np.array(seed, np.int64)})["y"], expected, rtol=1e-5)
+
+
+def test_a_loss_reads_what_a_dropout_at_the_end_gives() -> None:
+    """The output is named; it and the mask are the model's own, which a step has no more."""
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17]>
+net (float[50, 40] x) => (float[50, 30] y, bool[50, 30] m)
+<float ratio = {0.25}>
+{
+    h = MatMul(x, w)
+    y, m = Dropout(h, ratio)
+}
+""")
+    model.graph.initializer.append(_dropped().graph.initializer[-1])
+    step = graphopt.train_step(model, loss="mse", output="y").to_proto()
+    x = np.random.default_rng(2).normal(size=(50, 40)).astype(np.float32)
+    feeds = {"x": x, "target": np.zeros((50, 30), np.float32), "seed": np.array(5, np.int64)}
+    given = x @ onnx.numpy_helper.to_array(model.graph.initializer[-1]) * kept(5, 1, (50, 30), 0.25) / 0.75
+    np.testing.assert_allclose(_run(step, feeds)["loss"], (given**2).mean(), rtol=1e-5)
+
+
+def test_running_statistics_may_be_outputs() -> None:
+    text = NORMALIZED.replace("(double y)", "(double y, double[3] m, double[3] v)").replace("n = B", "n, m, v = B")
+    model = onnx.parser.parse_model(text.replace("<epsilon", "<training_mode = 1, epsilon"))
+    step = graphopt.train_step(model, loss="y", optimizer="sgd").to_proto()
+    plain = graphopt.train_step(NORMALIZED_MODEL, loss="y", optimizer="sgd").to_proto()
+    for name, found in _run(step, {"x": _x()}).items():
+        np.testing.assert_array_equal(found, _run(plain, {"x": _x()})[name])
 
 
 def test_what_is_dropped_leaves_the_mean_as_it_is() -> None:
