@@ -9,16 +9,14 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import OptionError
+from graphopt.gradient.decided import settle
 from graphopt.gradient.losses import attach_loss, read_by
 from graphopt.gradient.maker import PREFIX, GradientMaker
 from graphopt.gradient.parameters import chosen
 from graphopt.gradient.reverse import active_nodes, gradients, has_rule
 from graphopt.model import nodes
 from graphopt.model.bodies import put_bodies
-from graphopt.model.content import INTEGER_TYPES
-from graphopt.model.evaluate import evaluate
-from graphopt.model.facts import Facts
-from graphopt.model.known import SMALL, Knowledge
+from graphopt.model.known import Knowledge
 
 LEAST_OPSET = 9  # Where
 
@@ -61,7 +59,7 @@ def differentiate(
         )
     if model.functions:
         InlinePass()(model)
-    _fold_sizes(model)
+    settle(model, lambda facts: chosen(model.graph, facts, with_respect_to))
     put_bodies(model, lambda facts: _lacking(model, facts, request, with_respect_to))
     maker = GradientMaker(model)
     wanted = chosen(model.graph, maker.facts, with_respect_to)  # before the loss brings constants of its own
@@ -77,30 +75,6 @@ def differentiate(
     if not found:
         raise OptionError("the model has no weights that the loss depends on; name values with --with-respect-to.")
     return Differentiated(maker, loss, found)
-
-
-def _fold_sizes(model: ir.Model) -> None:
-    """Compute small integers that only constants decide: pads and dims, which rules have to know. Weights stay."""
-    facts = Facts(model)
-    for node in list(model.graph):
-        kept = nodes.has_subgraphs(node) or len(node.outputs) != 1 or node.outputs[0].is_graph_output()
-        if kept or node.op_type == "Constant" or not facts.is_pure(node) or not nodes.is_standard(node):
-            continue
-        output = node.outputs[0]
-        kind, given = facts.dtype(output), [value for value in node.inputs if value is not None]
-        if kind not in INTEGER_TYPES or not given or not all(map(facts.is_constant, given)):
-            continue
-        arrays = [None if value is None else facts.array(value) for value in node.inputs]
-        results = evaluate(node, arrays, facts.opset(node))
-        if results is None or results[0].size > SMALL:
-            continue
-        name = output.name or ""
-        tensor = ir.Tensor(results[0], name=name)
-        made = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
-        output.replace_all_uses_with(made)
-        model.graph.remove(node)
-        output.name = None
-        model.graph.register_initializer(made)
 
 
 def _lacking(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from graphopt.model import nodes
+from graphopt.model import dims, nodes
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.record import LeftAlone
 
@@ -59,7 +59,10 @@ def why_not_resolved(editor: Editor, listed: Sequence[ir.Node]) -> Mapping[ir.No
 
 
 def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> None:
-    """Move the branch's initializers and nodes in front of the If and let its readers use the branch's results."""
+    """Move the branch's initializers and nodes in front of the If and let its readers use the branch's results.
+
+    Dims that the branch declares for its results go where they are wrong: exporters write those of the other branch.
+    """
     graph = node.graph
     assert graph is not None, "the If is in a graph"
     results = list(branch.outputs)
@@ -79,6 +82,12 @@ def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> None:
     editor.touched.extend(moved)
     editor.sweep([node])
     editor.rescope(moved, graph)
+    for result in results:
+        told, known = editor.facts.declared(result).shape, editor.facts.shape(result)
+        if told is None or known is None or result.is_graph_output():
+            continue
+        if not dims.may_be_same(told, known):
+            result.shape = None
 
 
 def _rename(editor: Editor, branch: ir.Graph, graph: ir.Graph | ir.Function) -> None:

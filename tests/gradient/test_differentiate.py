@@ -100,6 +100,48 @@ def test_pads_that_constants_decide_are_known_to_rules() -> None:
     np.testing.assert_allclose(found["gradient/w"], [[2 * 2 * 5 / 16], [2 * 3 * 5 / 16]], rtol=1e-6)
 
 
+def test_sizes_that_are_halved_and_rounded_as_floats_are_known_to_rules() -> None:
+    """Both ways to a Pad: from a dim of an input, and from a constant."""
+    model = _model("""g (float[1, 2, 5] x) => (float[1, 2, 8] y)
+        <float[2, 1] w = {2, 3}, float part = {0.25}, float[1] one = {0.6}, int64[4] none = {0, 0, 0, 0}>
+        { s = Shape <start = 2, end = 3> (x) f = Cast <to = 1> (s) h = Mul(f, part) before = Cast <to = 7> (h)
+          c = Ceil(one) d = Add(c, c) after = Cast <to = 7> (d)
+          n = Constant <value_ints = [0]> () p = Concat <axis = 0> (n, n, before, n, n, after)
+          a = Mul(x, w) y = Pad(a, p) }""")
+    x, target = np.ones((1, 2, 5), np.float32), np.zeros((1, 2, 8), np.float32)
+    found = _run(graphopt.gradient(model, loss="mse"), x=x, target=target)
+    np.testing.assert_allclose(found["gradient/w"], [[2 * 2 * 5 / 16], [2 * 3 * 5 / 16]], rtol=1e-6)
+
+
+def test_a_branch_that_a_constant_takes_is_the_only_one() -> None:
+    """The branches' results have other ranks, so that the If has no dims; dims that it declares are the other's."""
+    model = _model("""g (float[2, 3] x) => (float y)
+        <float[3] w = {1, 2, 3}, int64 rank = {2}> {
+          z = Constant <value_int = 0> () flag = Equal(rank, z) a = Mul(x, w)
+          b = If(flag) <
+            then_branch = t () => (float[6] c) { c = Flatten <axis = 0> (a) },
+            else_branch = e () => (float[6] d) { d = Exp(a) }
+          >
+          r = ReduceLogSumExp <axes = [1], keepdims = 0> (b) y = ReduceSum <keepdims = 0> (r) }""")
+    x = np.array([[0.1, 0.2, -0.3], [0.5, 0, 0.1]])
+    found = _run(graphopt.gradient(model, loss="y"), x=x.astype(np.float32))
+    grown = np.exp(x * [1, 2, 3])
+    shares = np.exp(grown) / np.exp(grown).sum(1, keepdims=True)
+    np.testing.assert_allclose(found["gradient/w"], (shares * grown * x).sum(0), rtol=1e-5)
+
+
+def test_an_integer_that_follows_from_a_weight_follows_it_in_a_step() -> None:
+    model = _model("""g (float[3, 2] x) => (float y) <float[3] w = {1, 3, 2}>
+        { i = ArgMax <keepdims = 0> (w) row = Gather(x, i) m = ReduceMax <keepdims = 0> (w) a = Mul(row, m)
+          y = ReduceSum <keepdims = 0> (a) }""")
+    step = graphopt.train_step(model, loss="y")
+    names = [value.name for value in step.to_proto().graph.output]
+    x = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    for w, loss in ((np.array([1, 3, 2], np.float32), 21), (np.array([4, 3, 2], np.float32), 12)):
+        found = dict(zip(names, runner(step.to_proto())(names, {"x": x, "w": w}), strict=True))
+        assert found["y"] == loss
+
+
 def test_free_dims_are_summed_as_a_run_has_them() -> None:
     """Only a run tells whether `b` is broadcast along its first axis."""
     model = _model("""g (float[n, 3] x, float[m, 3] b) => (float[k, 3] y)

@@ -148,6 +148,21 @@ def test_a_condition_that_follows_from_a_static_shape() -> None:
     assert support.op_types(_optimized(support.model(text))) == ["Add"]
 
 
+def test_dims_that_a_branch_declares_wrongly_go_with_the_if() -> None:
+    """TorchScript declares the dims of one branch for the results of both."""
+    model = support.model(
+        """g (float[4, 2] x) => (float[8] y) {
+            a = If(flag) <
+                then_branch = t () => (float[8] c) { c = Flatten <axis = 0> (x) },
+                else_branch = e () => (float[8] d) { d = Relu(x) }
+            >
+            m = Constant <value_ints = [-1]> ()
+            y = Reshape(a, m)
+        }""", flag=np.array(False)
+    )  # fmt: skip
+    onnx.checker.check_model(_optimized(model), full_check=True)
+
+
 @pytest.mark.fires("resolve-constant-if")
 def test_nested_ifs_resolve() -> None:
     proto = support.model(
