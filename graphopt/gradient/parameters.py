@@ -14,14 +14,24 @@ from graphopt.model.known import Knowledge
 from graphopt.model.operators.gradients.terms import FLOATS
 
 HIDING = 1e4  # a number that is added to scores to hide them is at least so large
-STATISTICS = {"BatchNormalization": (3, 4)}  # operands that follow the data, without a gradient
+# Operands that no gradient trains: statistics, which follow the data, and what says how to compute.
+FIXED = {
+    "BatchNormalization": (3, 4),
+    "MaxRoiPool": (1,),
+    "NegativeLogLikelihoodLoss": (2,),  # the weights of classes
+    "OneHot": (1, 2),
+    "Resize": (1, 2),
+    "RoiAlign": (1,),
+    "SoftmaxCrossEntropyLoss": (2,),
+    "Upsample": (1,),
+}
 
 
 def trainable(graph: ir.Graph, facts: Knowledge) -> list[ir.Value]:
     """Initializers that hold weights: floats of more than one element that nothing marks as fixed.
 
-    Fixed are statistics of a BatchNormalization, masks (they hold numbers of 10,000 and more) and single numbers, other
-    than the slope of a PRelu.
+    Fixed are statistics of a BatchNormalization, scales of a Resize and the like, masks (they hold numbers of 10,000
+    and more) and single numbers, other than the slope of a PRelu.
     """
     found = []
     for value in graph.initializers.values():
@@ -29,7 +39,7 @@ def trainable(graph: ir.Graph, facts: Knowledge) -> list[ir.Value]:
         if tensor is None or facts.dtype(value) not in FLOATS or not value.uses():
             continue
         uses = list(value.uses())
-        if any(index in STATISTICS.get(node.op_type, ()) and nodes.is_standard(node) for node, index in uses):
+        if any(index in FIXED.get(node.op_type, ()) and nodes.is_standard(node) for node, index in uses):
             continue
         if tensor.size == 1 and not any(node.op_type == "PRelu" for node, _ in uses):
             continue

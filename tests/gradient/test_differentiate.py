@@ -38,6 +38,25 @@ def test_weights_train_and_masks_numbers_and_statistics_do_not() -> None:
         graphopt.gradient(model, loss="mse", with_respect_to=["w", "idle"])
 
 
+def test_what_says_how_to_compute_does_not_train() -> None:
+    """Scales of a Resize, numbers of a OneHot and weights of classes are floats; the model still has gradients."""
+    model = _model("""g (float[2, 3, 2] x, int64[2, 4] t, int64[4] at) => (float y)
+        <float[3, 1] w = {1, 2, 3}, float[3] scales = {1, 1, 2}, float[2] pair = {0, 1}, int64 depth = {2},
+         float[3] classes = {1, 2, 0.5}>
+        { a = Mul(x, w) b = Resize(a, , scales) c = OneHot(at, depth, pair) d = ReduceSum <keepdims = 0> (c)
+          e = Mul(b, d) y = SoftmaxCrossEntropyLoss(e, t, classes) }""")
+    result = graphopt.gradient(model, loss="y")
+    assert set(result.gradients) == {"w"}
+    x, t = np.array([[[1, 2], [0, 1], [1, 0]], [[1, 1], [2, 0], [0, 3]]]), np.array([[0, 1, 2, 1], [2, 2, 1, 0]])
+    found = _run(result, x=x.astype(np.float32), t=t, at=np.array([0, 1, 1, 5]))
+    scores = 3 * np.repeat(x * [[1], [2], [3]], 2, axis=2)  # three of the numbers are in range
+    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    weights = np.array([1, 2, 0.5])[t]
+    slope = (shares - np.eye(3)[t].transpose(0, 2, 1)) * weights[:, None] / weights.sum() * 3
+    expected = (slope * np.repeat(x, 2, axis=2)).sum((0, 2))
+    np.testing.assert_allclose(found["gradient/w"][:, 0], expected, rtol=0, atol=1e-6)
+
+
 LOGITS = (
     "g (float[2, 3] x) => (float[2, 3] y) <float[3, 3] w = {1, -2, 3, 0.5, 1, -1, 2, 0, 1}> { a = MatMul(x, w) %s }"
 )
