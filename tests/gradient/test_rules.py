@@ -166,6 +166,7 @@ CASES: list[Case] = [
     _case("Slice", _floats(5, 7), _ints(0), _ints(7), _ints(1), _ints(3)),
     _case("Slice", _floats(5, 7), opset=9, starts=[1, 2], ends=[4, 100]),
     _case("Pad", _floats(3, 4), _ints(1, 0, 2, 3)),
+    _case("Pad", _floats(3, 4), _ints(1, 0, 2, 3), np.array(0.4)),
     _case("Pad", _floats(3, 4), _ints(1, 2, 2, 3), mode="reflect"),
     _case("Pad", _floats(3, 4), _ints(1, 2, 0, 3), mode="edge"),
     _case("Pad", _floats(3, 4), _ints(1, 2, 0, 3), mode="wrap", opset=19),

@@ -108,7 +108,10 @@ def _spread(term: Term, axis: int, step: int) -> Term:
 
 
 def padded(back: Backward) -> Gradients:
-    """The range that the operand has in the result; elements that other modes repeat add to where they came from."""
+    """The range that the operand has in the result; elements that other modes repeat add to where they came from.
+
+    The number that is put around gets what the range does not.
+    """
     x = back.x()
     pads = back.parameter("pads", Parameter(11, 1), "the list of pads")
     mode = back.text("mode", "constant")
@@ -120,7 +123,11 @@ def padded(back: Backward) -> Gradients:
     for axis, low, high in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         before[x.axis(axis)], after[x.axis(axis)] = low, high
     if mode == "constant":
-        return (back.dy.pad([-one for one in before], [-one for one in after]),)
+        inside = back.dy.pad([-one for one in before], [-one for one in after])
+        if not back.wants(2):
+            return (inside,)
+        around = back.dy - inside.pad(before, after)
+        return inside, None, around.sum(*range(x.rank), keep=False).reshape_like(back.x(2))
     found = back.dy
     for axis, (low, high) in enumerate(zip(before, after, strict=True)):
         if low or high:
