@@ -23,6 +23,10 @@ def _resized_dims(node: ir.Node, facts: Knowledge) -> Result:
     if nodes.string_attribute(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         return None
     place = 1 if node.op_type == "Upsample" or facts.opset(node) < 11 else 2
+    sizes = nodes.input_at(node, 3) if place == 2 else None
+    if sizes is not None and nodes.string_attribute(node, "keep_aspect_ratio_policy", "stretch") == "stretch":
+        told = facts.content(sizes)
+        return None if told is None or told.shape != (len(source),) else like_first(node, facts, tuple(told.tolist()))
     given = nodes.input_at(node, place)
     scales = facts.array(given) if given is not None and facts.is_constant(given) else None
     if scales is None or scales.size != len(source) or not np.isfinite(scales).all():
