@@ -35,7 +35,7 @@ def settle(model: ir.Model, changing: Callable[[Knowledge], Iterable[ir.Value]])
             break
 
 
-def _fold_sizes(model: ir.Model, facts: Knowledge, changing: frozenset[ir.Value]) -> None:
+def _fold_sizes(model: ir.Model, facts: Facts, changing: frozenset[ir.Value]) -> None:
     known: dict[ir.Value, np.ndarray] = {}  # small results that are no integers, on the way to some
     for node in list(model.graph):
         kept = nodes.has_subgraphs(node) or len(node.outputs) != 1 or node.outputs[0].is_graph_output()
