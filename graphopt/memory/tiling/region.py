@@ -16,8 +16,8 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from graphopt.memory.tensors import is_of_images
 from graphopt.memory.tiling.axes import whole
+from graphopt.memory.tiling.images import in_channels
 from graphopt.memory.tiling.locality import part
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
@@ -153,12 +153,12 @@ class Tiling:
         self._facts = facts
         self._lengths: dict[ir.Value, int] = {}
         self._grains: dict[ir.Value, int] = {}
-        images = any(is_of_images(node) for node in region.members)
+        images = in_channels(facts, region.members, region.axes)
         for value, axis in region.axes.items():
             shape = facts.static_shape(value)
             assert shape is not None, "parts were found for it"
             self._lengths[value] = shape[axis]
-            inner = 1 if images else len(shape) - 1  # channels of images, else columns
+            inner = 1 if value in images else len(shape) - 1  # channels of images, else columns
             self._grains[value] = vector if axis == inner else 1
         for value, block in self._blocks().items():
             self._grains[value] = lcm(self._grains[value], block)

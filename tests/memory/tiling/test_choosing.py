@@ -138,6 +138,31 @@ def test_tiles_cut_no_vector_of_channels(
     assert [one.share for one in made] == pytest.approx(shares)
 
 
+@pytest.mark.parametrize(
+    ("text", "axis", "count", "pieces"),
+    [
+        # Channels become heads, and one head or more are a tile, though they are fewer than a vector.
+        ("(float[1,16,4] x) => (float[1,4,8,4] y) { a = Conv(x, w) b = Reshape(a, heads) y = Sin(b) }", 1, 2,
+         [(0, 2), (2, 4)]),
+        # A Reshape that begins and ends as an image leaves channels what they are.
+        ("(float[1,16,4] x) => (float[1,32,4] y) { a = Conv(x, w) b = Reshape(a, same) y = Sin(b) }", 1, 4, []),
+        # Columns behind a Transpose are in vectors, as where there are no images at all.
+        ("(float[1,16,64] x) => (float[1,64,32] y) { a = Conv(x, w) b = Transpose<perm = [0, 2, 1]>(a) y = Sin(b) }",
+         2, 2, [(0, 16), (16, 32)]),
+    ],
+)  # fmt: skip
+def test_heads_that_channels_become_are_cut_one_by_one(
+    text: str, axis: int, count: int, pieces: list[tuple[int, int]]
+) -> None:
+    shapes = {"heads": np.array([1, 4, 8, 4]), "same": np.array([1, 32, 4])}
+    model = load(support.model(f"g {text}", w=ones(32, 16, 1), **{one: shapes[one] for one in shapes if one in text}))
+    facts, members = Facts(model), list(model.graph)
+    region = region_of(facts, members, axes_from(facts, members[-1].outputs[0], axis, members))
+    assert region is not None
+    runs = [one for one in steps_of(facts, region, count, vector=16) or () if isinstance(one, Run)]
+    assert [(one.outputs[0].low, one.outputs[0].high) for one in runs if one.node.op_type == "Sin"] == pieces
+
+
 CHAIN = """g (float[1,4,24,24] x) => (float[1,4,24,24] y) {
     e = Sin(x) a = Conv<pads = [1, 1, 1, 1]>(e, up) b = Sigmoid(a) y = Conv(b, down)
 }"""
