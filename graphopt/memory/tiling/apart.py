@@ -70,7 +70,7 @@ def _chosen(model: ir.Model, memory: ModelMemory, live: Sequence[int], budget: i
             if len(readers) < 2 or value.is_graph_output():
                 continue
             for before, reader in pairwise(readers):
-                if max(live[before : reader + 1]) <= budget:
+                if max(live[before + 1 : reader], default=0) <= budget:  # where they read it, it is there anyway
                     continue
                 is_near = nearby and facts.is_pure(node) and _is_there(node, place, reader)
                 makers = [step] if is_near else _makers(facts, memory, place, step, reader)

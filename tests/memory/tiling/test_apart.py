@@ -53,6 +53,7 @@ def test_a_later_reader_makes_a_value_again_right_before_it() -> None:
         (MASKED.replace("y)", "y, float[64,96] mask)", 1), 0.6),  # it is there at the end
         (MASKED.replace("Neg(x)", "MatMul(x, m)"), 0.6),  # it takes a good part of the time
         (MASKED.replace("Neg(x)", "RandomNormalLike(x)"), 0.6),  # it would be another one
+        (MASKED.replace("c = MatMul(b, m) d = MatMul(c, m) e = Mul(d, ", "e = Mul(b, "), 0.6),  # no step lies between
         (MASKED.replace("Neg(x)", "Neg(o)").replace("{", "{ o = MatMul(x, m) "), 0.6),  # what it is of is gone by then
     ],
 )
