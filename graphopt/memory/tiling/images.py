@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 
 import onnx_ir as ir
 
+from graphopt.model import nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.table import operator_of
 
@@ -37,7 +38,7 @@ def _reshapes(facts: Facts, node: ir.Node) -> bool:
     A Transpose does not count: rows that it puts where channels were go in as many as before. ConvNeXt's tiles of other
     heights took 1 % longer.
     """
-    operator = operator_of(node)
-    if operator is None:
+    operator, source = operator_of(node), nodes.input_at(node, 0)
+    if operator is None or source is None:
         return True
-    return operator.storage == "same" and facts.static_shape(node.inputs[0]) != facts.static_shape(node.outputs[0])
+    return operator.storage == "same" and facts.static_shape(source) != facts.static_shape(node.outputs[0])
