@@ -84,7 +84,11 @@ def family(candidate: Way) -> tuple[str, Hashable]:
         case Depthwise():
             return "depthwise", (candidate.rows, candidate.columns)
         case Winograd():
-            return f"winograd F({candidate.outputs},3)", (candidate.rows, candidate.vectors, candidate.chunk)
+            return f"winograd F({candidate.outputs},3)", (
+                candidate.rows,
+                candidate.vectors,
+                candidate.chunk * candidate.images,
+            )
 
 
 CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats, family)

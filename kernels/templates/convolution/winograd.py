@@ -11,7 +11,7 @@ which read nothing outside, so that no zeros need to be stored around an image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel
@@ -19,17 +19,15 @@ from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.target import Target
 from kernels.templates.builder import apart
-from kernels.templates.convolution.places import operands_at, output_at, variables_at
-from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
-from kernels.templates.convolution.store import store_pixels
+from kernels.templates.convolution.problem import INPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.taps import needed_of_place
 from kernels.templates.convolution.transform import product
+from kernels.templates.convolution.winograd_back import WinogradBack
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
 from kernels.templates.convolution.winograd_kinds import Kind, stored_of
 from kernels.templates.convolution.winograd_narrow import TAPS, write_filters
-from kernels.templates.convolution.winograd_sizes import WinogradSizes
-from kernels.templates.epilogue import Epilogue, leaves_of, parameters_of
-from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, start_of, stretch_of, unravel
+from kernels.templates.epilogue import Epilogue
+from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, stretch_of, unravel
 from kernels.templates.template import Template
 from kernels.templates.tile import Asked, ProductTile, asked, write_tile
 from kernels.tensor.expression import Variable
@@ -45,7 +43,7 @@ def build(problem: Convolution, candidate: Winograd, target: Target, name: str =
 WINOGRAD = Template("winograd", Convolution, candidates, build, estimate)
 
 
-class _WinogradBuilder(WinogradSizes):
+class _WinogradBuilder(WinogradBack):
     def kernel(self) -> Kernel:
         problem, candidate = self.problem, self.candidate
         operands = problem.operands(self.packing, None if candidate.from_taps else DType.F32)
@@ -56,17 +54,15 @@ class _WinogradBuilder(WinogradSizes):
         )  # fmt: skip
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        if self.joined:
+            return self._whole_images(f, pointers, block, scratch)
         total = pieces(self.channels)
         stretch = self.candidate.stretch or total
         dims = (self.problem.output.batch, self.problem.output.size[0], self.groups, pieces(self.chunks))
         image, plane, dense, piece, part = unravel(f, block, (*dims, -(-total // stretch)))
         channels = stretch_of(f, part, stretch, total)
-        layout = self.problem.input
-        apart = self.in_depth if layout.order == "NHWC" else self.in_depth // layout.block * layout.block_stride
-        x = f.at(f.at(pointers[INPUT], f.mul(image, layout.image_stride)), f.mul(dense, apart))
-        stored = memory_type(self.problem.weights_dtype if self.candidate.from_taps else DType.F32)
-        weights = f.at(pointers[WEIGHTS], f.mul(dense, self.packing.group_elements), stored)
-        sums = f.at(scratch, self.made.size**2 * self.depth_point)
+        x = self._image(f, pointers, image, dense)
+        weights, sums = self._weights_of(f, pointers, dense), f.at(scratch, self.made.size**2 * self.depth_point)
 
         def chunk(group: Group, first: Value) -> None:
             last = f.add(first, group.size)
@@ -75,30 +71,44 @@ class _WinogradBuilder(WinogradSizes):
             self._back(f, pointers, (image, plane, dense), sums, (first, last), channels)
 
         one_of(f, self.chunks, piece, chunk)
+        return None
 
-    def _each_tile(
-        self, f: Function, rows: Sequence[Value], kinds: Sequence[Sequence[Kind]],
-        body: Callable[[Kind, Kind, Value, Value, Value], None],
-    ) -> None:  # fmt: skip
-        """body(row kind, column kind, row of tiles, column, number in the chunk) for every tile of a chunk.
+    def _whole_images(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        """A block of all tiles of some planes of outputs, which share what is read of the weights."""
+        total, batch, planes = pieces(self.channels), self.problem.output.batch, self.problem.output.size[0]
+        stretch = self.candidate.stretch or total
+        number, dense, part = unravel(f, block, (pieces(self.joined), self.groups, -(-total // stretch)))
+        channels = stretch_of(f, part, stretch, total)
+        weights, sums = self._weights_of(f, pointers, dense), f.at(scratch, self.made.size**2 * self.depth_point)
+        rows = f.integer(0), f.integer(self.chunks[0].size)
+        tiles = self.chunks[0].size * self.wide
 
-        `rows`: its first row of tiles, and the one after its last.
-        """
-        first, end = rows
-        for down in kinds[0]:
-            last = f.minimum(end, f.integer(down.first + down.count))
-            begin = f.maximum(first, f.integer(down.first)) if down.first else first
+        def images(group: Group, first: Value) -> None:
+            def into(place: Value, _: tuple[Value, ...]) -> None:
+                image, plane = unravel(f, f.add(first, place), (batch, planes))
+                moved = f.at(scratch, f.mul(place, tiles * self.depth_row))
+                self._planes_into(f, self._image(f, pointers, image, dense), moved, plane, rows)
 
-            def row(tile_row: Value, _: tuple[Value, ...], down: Kind = down) -> None:
-                start = f.mul(f.sub(tile_row, first), self.wide)
-                for across in kinds[1]:
+            def back(place: Value, _: tuple[Value, ...]) -> None:
+                image, plane = unravel(f, f.add(first, place), (batch, planes))
+                made = f.at(sums, f.mul(place, tiles * self.width_row))
+                self._back(f, pointers, (image, plane, dense), made, rows, channels)
 
-                    def one(column: Value, _: tuple[Value, ...], across: Kind = across) -> None:
-                        body(down, across, tile_row, column, f.add(start, column))
+            f.loop(0, group.size, 1, into)
+            seen = f.integer(0), f.integer(self.problem.kernel[0])
+            self._products(f, weights, scratch, sums, group.size * tiles, channels, seen)
+            f.loop(0, group.size, 1, back)
 
-                    f.loop(across.first, across.first + across.count, 1, one)
+        one_of(f, self.joined, number, images)
 
-            f.loop(begin, last, 1, row)
+    def _image(self, f: Function, pointers: dict[str, Value], image: Value, dense: Value) -> Value:
+        layout = self.problem.input
+        apart = self.in_depth if layout.order == "NHWC" else self.in_depth // layout.block * layout.block_stride
+        return f.at(f.at(pointers[INPUT], f.mul(image, layout.image_stride)), f.mul(dense, apart))
+
+    def _weights_of(self, f: Function, pointers: dict[str, Value], dense: Value) -> Value:
+        stored = memory_type(self.problem.weights_dtype if self.candidate.from_taps else DType.F32)
+        return f.at(pointers[WEIGHTS], f.mul(dense, self.packing.group_elements), stored)
 
     # -- inputs -------------------------------------------------------------------------------------------------------
 
@@ -275,105 +285,3 @@ class _WinogradBuilder(WinogradSizes):
             f.call(function, at[0], b, at[1], *seen, *following)
 
         each_piece(f, groups, 0, pieces(groups), rows)
-
-    # -- outputs ------------------------------------------------------------------------------------------------------
-
-    def _back(
-        self, f: Function, pointers: dict[str, Value], images: tuple[Value, Value, Value], sums: Value,
-        rows: tuple[Value, Value], channels: tuple[Amount, Amount],
-    ) -> None:  # fmt: skip
-        """Transform some rows of tiles back and store what the epilogue makes of them, whatever the blocks are."""
-        names = (OUTPUT, *(one.name for one in self.problem.epilogue.buffers))
-        numbers: list[Amount] = [0 if one.is_constant else one for one in images]
-
-        def write(
-            inner: Function, sums: Value, image: Amount, plane: Amount, dense: Amount, first: Value, last: Value,
-            begin: Value, end: Value, *addresses: Value,
-        ) -> None:  # fmt: skip
-            own = dict(zip(names, addresses, strict=True))
-            self._write_back(inner, own, (image, plane, dense), sums, (first, last), (begin, end))
-
-        addresses = [pointers[name] for name in names]
-        vectors = [self._vector(f, one) for one in channels]
-        apart(f, f"{self.name}_back", (sums, *numbers, *rows, *vectors, *addresses), write)
-
-    def _write_back(
-        self, f: Function, pointers: dict[str, Value], images: tuple[Amount, Amount, Amount], sums: Value,
-        rows: tuple[Value, Value], vectors: tuple[Value, Value],
-    ) -> None:  # fmt: skip
-        problem, lanes = self.problem, self.lanes
-        outer = (f.integer(images[0]), f.integer(images[1]), f.integer(images[2]))
-        dense = outer[2]
-        # Vectors of channels of the groups before: the last vectors of all groups together are not whole.
-        before: Amount = 0 if self.groups == 1 else f.mul(dense, self.out_vectors)
-
-        def all_of(valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
-            def vector(number: Value, _: tuple[Value, ...]) -> None:
-                channel = f.mul(number, self.lanes)
-
-                def tile(down: Kind, across: Kind, row: Value, column: Value, place: Value) -> None:
-                    at = variables_at(
-                        f, problem, outer, channel, self.width, f.mul(row, self.candidate.outputs),
-                        f.mul(column, self.candidate.outputs),
-                    )  # fmt: skip
-                    function = self._tile_function(down, across, valid)
-                    source = f.at(sums, f.add(f.mul(place, self.width_row), channel))
-                    y = output_at(f, problem, pointers[OUTPUT], at)
-                    f.call(function, source, y, *operands_at(f, problem, pointers, at))
-
-                self._each_tile(f, rows, self.tiles, tile)
-
-            return vector
-
-        begin, end = vectors
-        whole = problem.output.channels // lanes
-        f.loop(begin, f.minimum(end, _less(f, whole, before)), 1, all_of(lanes))
-        for number in range(whole, self.groups * self.out_vectors):
-            valid = max(0, problem.output.channels - number * lanes)
-            first_one, last_one = (_less(f, one, before) for one in (number, number + 1))
-            f.loop(f.maximum(begin, first_one), f.minimum(end, last_one), 1, all_of(valid))
-
-    def _vector(self, f: Function, piece: Amount) -> Value:
-        """The first vector of a register tile of channels; for the one after the last, the end."""
-        if isinstance(piece, int):
-            return f.integer(0 if piece == 0 else self.out_vectors)
-        return start_of(f, self.channels, piece)
-
-    def _tile_function(self, down: Kind, across: Kind, valid: int) -> str:
-        """f(sums, y, operands of the epilogue...): transform back and store the outputs that exist."""
-        name = f"{self.name}_tile_{down.outputs}x{across.outputs}_{valid}"
-        if self.module.has(name):
-            return name
-        f = Function(
-            self.module,
-            name,
-            (
-                Parameter("sums", "ptr", "noalias nocapture readonly"),
-                Parameter("y", "ptr", "nocapture"),
-                *parameters_of(self.problem.epilogue),
-            ),
-        )
-        size = self.made.size
-        columns = []
-        for column in range(size):
-            loaded = [
-                f.load(
-                    self.kind,
-                    f.at(f.parameter("sums"), (row * size + column) * self.width_point),
-                    align=4 * self.lanes,
-                )
-                for row in range(size)
-            ]
-            columns.append(product(f, self.output_matrix[: down.outputs], loaded))
-        leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
-        for row in range(down.outputs):
-            made = product(f, self.output_matrix[: across.outputs], [columns[column][row] for column in range(size)])
-            values = [value or f.number(self.kind, 0) for value in made]
-            pixels = [(row, column) for column in range(across.outputs)]
-            store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, values, (valid,))
-        f.finish()
-        return name
-
-
-def _less(f: Function, number: int, by: Amount) -> Value:
-    return f.integer(number - by) if isinstance(by, int) else f.sub(f.integer(number), by)

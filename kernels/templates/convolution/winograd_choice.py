@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
@@ -23,6 +24,7 @@ FILTERS = {2: 100.0, 4: 200.0}  # cycles to transform a vector of narrow weights
 FEW = 1 / 32  # of the bytes of a program's weights
 SPILLED = 3.0  # passes over what scratch the second cache does not hold
 HELD = 1 / 4  # of the second cache, which scratch has for itself beside weights, inputs and outputs that pass
+JOINED = (2, 4, 8)  # planes of outputs that a block may take
 WORKERS = (2, 4, 8)  # of which any may share a kernel, where nobody says how many
 
 
@@ -37,10 +39,12 @@ class Winograd:
     stretch: int | None = None  # register tiles of output channels of a block; None: all
     room: int | None = None  # rows of tiles that scratch is laid out for; None: those of a block
     from_taps: bool = False  # whether narrow weights lie as they are, and blocks transform them
+    images: int = 1  # planes of outputs of a block, if more than one all of each
 
     def __str__(self) -> str:
         channels = "" if self.stretch is None else f" by {self.stretch} tiles of channels"
-        return f"winograd F({self.outputs},3) {self.rows}x{self.vectors} block {self.chunk} rows of tiles{channels}"
+        block = f"{self.chunk} rows of tiles" if self.images == 1 else f"{self.images} images"
+        return f"winograd F({self.outputs},3) {self.rows}x{self.vectors} block {block}{channels}"
 
 
 def applies(problem: Convolution, target: Target) -> bool:
@@ -90,7 +94,21 @@ def _of(outputs: int, problem: Convolution, target: Target) -> list[Winograd]:
             if vectors + 2 + rows * vectors <= target.vector_registers:
                 rows = max(group.size for group in balanced(chunk * wide, rows))
                 found.append(Winograd(outputs, chunk, rows, vectors, from_taps=_from_taps(problem, outputs, target)))
-    return found
+    return found + [replace(one, rows=_rows(one, images * tall * wide, most), images=images)
+                    for images in _joined(problem) for one in found if one.chunk == tall]  # fmt: skip
+
+
+def _joined(problem: Convolution) -> list[int]:
+    """How many whole planes of outputs a block may take: they share weights, but not where they see other planes."""
+    whole = images_of(problem)
+    if is_free(whole) or share_of_taps(problem, 0, balanced(problem.output.size[0], 1)) < 1:
+        return []
+    return [max(group.size for group in balanced(whole, images)) for images in JOINED if images <= whole]
+
+
+def _rows(candidate: Winograd, tiles: int, most: int) -> int:
+    """The rows of register tiles where a block has so many of Winograd's."""
+    return max(group.size for group in balanced(tiles, max(1, min(tiles, most // candidate.vectors, 12))))
 
 
 def _from_taps(problem: Convolution, outputs: int, target: Target) -> bool:
@@ -104,12 +122,18 @@ def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
     chunks = pieces(balanced(-(-problem.output.size[1] // candidate.outputs), candidate.chunk))
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
-    return images_of(problem) * dense_count(problem) * chunks * parts
+    return groups_of_images(problem, candidate) * dense_count(problem) * chunks * parts
 
 
 def images_of(problem: Convolution) -> int:
     """Planes of all images of outputs."""
     return problem.output.batch * problem.output.size[0]
+
+
+def groups_of_images(problem: Convolution, candidate: Winograd) -> int:
+    """How many blocks divide the planes of outputs."""
+    whole = images_of(problem)
+    return whole if candidate.images == 1 else pieces(balanced(whole, candidate.images))
 
 
 def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd:
@@ -120,6 +144,9 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
     stretches = {even(channels, -(-channels // parts)) for parts in range(1, min(channels, MOST_PARTS) + 1)}
     ways = [replace(candidate, chunk=chunk, stretch=stretch, room=candidate.chunk)
             for chunk in sorted(chunks) for stretch in sorted(stretches)]  # fmt: skip
+    if candidate.images > 1:
+        ways = [replace(candidate, images=images, stretch=stretch, room=candidate.images * tall)
+                for images in range(1, candidate.images + 1) for stretch in sorted(stretches)]  # fmt: skip
 
     workers = (target.workers,) if target.workers > 1 else WORKERS
 
@@ -131,7 +158,7 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
         pairs = problem.kernel[0] * problem.input.channels * problem.width * merged_groups(problem)
         weights = _bytes_of_pair(problem, way) * pairs
-        read = weights * pieces(balanced(tall, way.chunk)) * images_of(problem)
+        read = weights * pieces(balanced(tall, way.chunk)) * groups_of_images(problem, way)
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
         return sum(max(alone * -(-blocks // one) * one / blocks, least) for one in workers)
 
@@ -164,9 +191,10 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     parts = 1 if candidate.stretch is None else -(-pieces(groups) // candidate.stretch)
     held = depth * groups[0].size * target.vector_bytes <= target.l1 // 2  # a panel, while all tiles of a block pass
     to, back = TRANSFORMS[candidate.outputs]
-    total, first = 0.0, True
-    for chunk in balanced(tall, candidate.chunk):
-        tiles = chunk.size * wide
+    total, more = 0.0, 0.0
+    joined = candidate.images > 1
+    for chunk in balanced(images_of(problem), candidate.images) if joined else balanced(tall, candidate.chunk):
+        tiles = chunk.size * (tall * wide if joined else wide)
         scratch = 4 * points * tiles * (depth + width)
         products = 0.0
         for rows in balanced(tiles, candidate.rows):
@@ -185,7 +213,7 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         windows = 4 * points * tiles * depth  # each further part of the channels passes them through scratch again
         spilled += (parts - 1) * PART * windows / (target.core.l2 if windows <= target.l2 // 2 else target.core.memory)
         total += chunk.count * (again + transforms + spilled)
-        if first:  # weights come from where the program's lie
-            total += beside(products, weights / target.constant_rate) - again
-            first = False
-    return nanoseconds(total * images_of(problem) * dense_count(problem), target)
+        # The first time weights come from where the program's lie.
+        more = more or beside(products, weights / target.constant_rate) - again
+    total = (total if joined else total * images_of(problem)) + more
+    return nanoseconds(total * dense_count(problem), target)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kernels.llvm import types
+from kernels.llvm.function import Function, Value
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged_groups, vector_groups
 from kernels.templates.convolution.taps import share
 from kernels.templates.convolution.toom_cook import rounded
-from kernels.templates.convolution.winograd_choice import Winograd
-from kernels.templates.convolution.winograd_kinds import kinds_of, merged_kinds
+from kernels.templates.convolution.winograd_choice import Winograd, images_of
+from kernels.templates.convolution.winograd_kinds import Kind, kinds_of, merged_kinds
 from kernels.templates.convolution.winograd_narrow import TapPacking
 from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking, channels_of_plane
 from kernels.templates.cost import PAGE
@@ -52,7 +54,9 @@ class WinogradSizes(Builder[Convolution, Winograd]):
         self.in_blocks, self.in_block = -(-self.in_depth // block), block // self.lanes
         self.in_vectors = self.in_blocks * self.in_block * problem.kernel[0]
         self.out_vectors = sum(group.size * group.count for group in self.channels)
-        self.most = (candidate.room or self.chunks[0].size) * self.wide  # tiles of a block, the largest
+        self.joined = () if candidate.images == 1 else balanced(images_of(problem), candidate.images)
+        # Tiles of a block, the largest.
+        self.most = (candidate.room or self.chunks[0].size * candidate.images) * self.wide
         # Whether outputs in some planes see fewer: those beside the images are zeros.
         self.some_planes = share(problem, 0, balanced(problem.output.size[0], 1)) < 1
         self.depth_row, self.width_row = (n * self.lanes for n in (self.in_vectors, self.out_vectors))
@@ -61,6 +65,30 @@ class WinogradSizes(Builder[Convolution, Winograd]):
         widest = max(group.size for group in self.channels)
         # Of weights that a block transforms.
         self.filter_point = _apart(self.depth * widest * self.lanes, self.lanes) if self.candidate.from_taps else 0
+
+    def _each_tile(
+        self, f: Function, rows: Sequence[Value], kinds: Sequence[Sequence[Kind]],
+        body: Callable[[Kind, Kind, Value, Value, Value], None],
+    ) -> None:  # fmt: skip
+        """body(row kind, column kind, row of tiles, column, number in the chunk) for every tile of a chunk.
+
+        `rows`: its first row of tiles, and the one after its last.
+        """
+        first, end = rows
+        for down in kinds[0]:
+            last = f.minimum(end, f.integer(down.first + down.count))
+            begin = f.maximum(first, f.integer(down.first)) if down.first else first
+
+            def row(tile_row: Value, _: tuple[Value, ...], down: Kind = down) -> None:
+                start = f.mul(f.sub(tile_row, first), self.wide)
+                for across in kinds[1]:
+
+                    def one(column: Value, _: tuple[Value, ...], across: Kind = across) -> None:
+                        body(down, across, tile_row, column, f.add(start, column))
+
+                    f.loop(across.first, across.first + across.count, 1, one)
+
+            f.loop(begin, last, 1, row)
 
 
 def _apart(elements: int, lanes: int) -> int:

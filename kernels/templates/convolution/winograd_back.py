@@ -1,0 +1,120 @@
+"""The last phase of a Winograd convolution: tiles of sums are transformed back, and the epilogue's results stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernels.llvm.function import Amount, Function, Parameter, Value
+from kernels.templates.builder import apart
+from kernels.templates.convolution.places import operands_at, output_at, variables_at
+from kernels.templates.convolution.problem import OUTPUT
+from kernels.templates.convolution.store import store_pixels
+from kernels.templates.convolution.transform import product
+from kernels.templates.convolution.winograd_kinds import Kind
+from kernels.templates.convolution.winograd_sizes import WinogradSizes
+from kernels.templates.epilogue import leaves_of, parameters_of
+from kernels.templates.grid import start_of
+
+
+class WinogradBack(WinogradSizes):
+    """A builder that writes it."""
+
+    def _back(
+        self, f: Function, pointers: dict[str, Value], images: tuple[Value, Value, Value], sums: Value,
+        rows: tuple[Value, Value], channels: tuple[Amount, Amount],
+    ) -> None:  # fmt: skip
+        """Transform some rows of tiles back and store what the epilogue makes of them, whatever the blocks are."""
+        names = (OUTPUT, *(one.name for one in self.problem.epilogue.buffers))
+        numbers: list[Amount] = [0 if one.is_constant else one for one in images]
+
+        def write(
+            inner: Function, sums: Value, image: Amount, plane: Amount, dense: Amount, first: Value, last: Value,
+            begin: Value, end: Value, *addresses: Value,
+        ) -> None:  # fmt: skip
+            own = dict(zip(names, addresses, strict=True))
+            self._write_back(inner, own, (image, plane, dense), sums, (first, last), (begin, end))
+
+        addresses = [pointers[name] for name in names]
+        vectors = [self._vector(f, one) for one in channels]
+        apart(f, f"{self.name}_back", (sums, *numbers, *rows, *vectors, *addresses), write)
+
+    def _write_back(
+        self, f: Function, pointers: dict[str, Value], images: tuple[Amount, Amount, Amount], sums: Value,
+        rows: tuple[Value, Value], vectors: tuple[Value, Value],
+    ) -> None:  # fmt: skip
+        problem, lanes = self.problem, self.lanes
+        outer = (f.integer(images[0]), f.integer(images[1]), f.integer(images[2]))
+        dense = outer[2]
+        # Vectors of channels of the groups before: the last vectors of all groups together are not whole.
+        before: Amount = 0 if self.groups == 1 else f.mul(dense, self.out_vectors)
+
+        def all_of(valid: int) -> Callable[[Value, tuple[Value, ...]], None]:
+            def vector(number: Value, _: tuple[Value, ...]) -> None:
+                channel = f.mul(number, self.lanes)
+
+                def tile(down: Kind, across: Kind, row: Value, column: Value, place: Value) -> None:
+                    at = variables_at(
+                        f, problem, outer, channel, self.width, f.mul(row, self.candidate.outputs),
+                        f.mul(column, self.candidate.outputs),
+                    )  # fmt: skip
+                    function = self._tile_function(down, across, valid)
+                    source = f.at(sums, f.add(f.mul(place, self.width_row), channel))
+                    y = output_at(f, problem, pointers[OUTPUT], at)
+                    f.call(function, source, y, *operands_at(f, problem, pointers, at))
+
+                self._each_tile(f, rows, self.tiles, tile)
+
+            return vector
+
+        begin, end = vectors
+        whole = problem.output.channels // lanes
+        f.loop(begin, f.minimum(end, _less(f, whole, before)), 1, all_of(lanes))
+        for number in range(whole, self.groups * self.out_vectors):
+            valid = max(0, problem.output.channels - number * lanes)
+            first_one, last_one = (_less(f, one, before) for one in (number, number + 1))
+            f.loop(f.maximum(begin, first_one), f.minimum(end, last_one), 1, all_of(valid))
+
+    def _vector(self, f: Function, piece: Amount) -> Value:
+        """The first vector of a register tile of channels; for the one after the last, the end."""
+        if isinstance(piece, int):
+            return f.integer(0 if piece == 0 else self.out_vectors)
+        return start_of(f, self.channels, piece)
+
+    def _tile_function(self, down: Kind, across: Kind, valid: int) -> str:
+        """f(sums, y, operands of the epilogue...): transform back and store the outputs that exist."""
+        name = f"{self.name}_tile_{down.outputs}x{across.outputs}_{valid}"
+        if self.module.has(name):
+            return name
+        f = Function(
+            self.module,
+            name,
+            (
+                Parameter("sums", "ptr", "noalias nocapture readonly"),
+                Parameter("y", "ptr", "nocapture"),
+                *parameters_of(self.problem.epilogue),
+            ),
+        )
+        size = self.made.size
+        columns = []
+        for column in range(size):
+            loaded = [
+                f.load(
+                    self.kind,
+                    f.at(f.parameter("sums"), (row * size + column) * self.width_point),
+                    align=4 * self.lanes,
+                )
+                for row in range(size)
+            ]
+            columns.append(product(f, self.output_matrix[: down.outputs], loaded))
+        leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
+        for row in range(down.outputs):
+            made = product(f, self.output_matrix[: across.outputs], [columns[column][row] for column in range(size)])
+            values = [value or f.number(self.kind, 0) for value in made]
+            pixels = [(row, column) for column in range(across.outputs)]
+            store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, values, (valid,))
+        f.finish()
+        return name
+
+
+def _less(f: Function, number: int, by: Amount) -> Value:
+    return f.integer(number - by) if isinstance(by, int) else f.sub(f.integer(number), by)
