@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphopt.program.regions.buffer import Buffer as StorageBuffer
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.image import Image
+from graphopt.program.regions.images.sources import reads_numbers_alone
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
@@ -47,7 +48,7 @@ def parted(scope: Scope, node: ir.Node, tree: Tree, problem: Convolution) -> Con
         return None
     plain = problem.strides == (1, 1, 1) and problem.pads == (0, down, across) and source.size[0] == 1
     alike = source.size == problem.output.size and source.order == problem.output.order == "NCHWc"
-    if not plain or not alike or not _is_alone(scope, tree, problem):
+    if not plain or not alike or not reads_numbers_alone(scope, tree, problem.output.channels):
         return None
     height, width = -(-source.size[1] // down), -(-source.size[2] // across)
     layouts = (
@@ -60,22 +61,6 @@ def parted(scope: Scope, node: ir.Node, tree: Tree, problem: Convolution) -> Con
     before, after = (template.estimate(one, template.candidates(one, target)[0], target) for one in (problem, small))
     size = DType.F32.bytes * max(source.passing, problem.output.passing)
     return small if after + nanoseconds(COPIES * size / target.rate(2 * size), target) < before else None
-
-
-def _is_alone(scope: Scope, tree: Tree, problem: Convolution) -> bool:
-    """Whether what follows a convolution reads no pixels but its own."""
-    anchor = tree.anchor
-    assert anchor is not None, "the tree of a convolution has one"
-    for node in tree.in_order:
-        for value in node.inputs if node is not anchor else ():
-            if value is None or tree.holds(value) or value is anchor.outputs[0]:
-                continue
-            array = scope.constant(value)
-            if array is None or array.size not in (1, problem.output.channels):
-                return False
-            if array.size > 1 and (array.ndim < 3 or array.shape[-3] != array.size):
-                return False
-    return True
 
 
 def part(scope: Scope, source: Image, small: Convolution, steps: tuple[int, int], node: ir.Node) -> Image:

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.convert import turning
 from graphopt.program.regions.images.image import layout_of
+from graphopt.program.regions.images.sources import reads_numbers_alone
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Scope
 from kernels.templates.convolution.problem import Convolution
@@ -31,7 +32,7 @@ def pixels_of(scope: Scope, node: ir.Node, tree: Tree, problem: Convolution) -> 
     most = target.lanes() // channels
     plain = problem.strides[2] == problem.dilations[2] == 1 and problem.kernel[2] > 1 and problem.groups == 1
     spread = problem.transposed or problem.input_dilations != (1, 1, 1) or problem.output.order == "NCHWc"
-    if scope.steady or target.is_gpu or most < 2 or not plain or spread or not _is_alone(scope, tree):
+    if scope.steady or target.is_gpu or most < 2 or not plain or spread or not reads_numbers_alone(scope, tree):
         return 1
     width = problem.output.size[2]
     template = convolution_template(scope, node, problem)
@@ -43,20 +44,6 @@ def pixels_of(scope: Scope, node: ir.Node, tree: Tree, problem: Convolution) -> 
             one = wider(problem, pixels)
             times[pixels] = template.estimate(one, template.candidates(one, target)[0], target) + turned
     return min(times, key=lambda pixels: times[pixels])
-
-
-def _is_alone(scope: Scope, tree: Tree) -> bool:
-    """Whether what follows a convolution reads nothing else but numbers."""
-    anchor = tree.anchor
-    assert anchor is not None, "the tree of a convolution has one"
-    for node in tree.in_order:
-        for value in node.inputs if node is not anchor else ():
-            if value is None or tree.holds(value) or value is anchor.outputs[0]:
-                continue
-            array = scope.constant(value)
-            if array is None or array.size != 1:
-                return False
-    return True
 
 
 def wider(problem: Convolution, pixels: int) -> Convolution:

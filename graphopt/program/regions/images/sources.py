@@ -87,6 +87,22 @@ def result_layout(scope: Scope, value: ir.Value) -> Layout:
     return layout_of(shape, "NCHWc", block_of(scope.target))
 
 
+def reads_numbers_alone(scope: Scope, tree: Tree, channels: int = 1) -> bool:
+    """Whether what follows an anchor reads nothing else but constants: of one number, or of one for each channel."""
+    anchor = tree.anchor
+    assert anchor is not None, "the caller has looked"
+    for node in tree.in_order:
+        for value in node.inputs if node is not anchor else ():
+            if value is None or tree.holds(value) or value is anchor.outputs[0]:
+                continue
+            array = scope.constant(value)
+            if array is None or array.size not in (1, channels):
+                return False
+            if array.size > 1 and (array.ndim < 3 or array.shape[-3] != array.size):
+                return False
+    return True
+
+
 class ImageReader(Reader):
     """Writes the expressions of a kernel whose loops are those of images in a layout."""
 
