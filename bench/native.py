@@ -4,7 +4,8 @@ Every float model of the zoo and of `models.families` that compiles whole, as th
 machine's record, kernels measured for 3 s. One thread is read in CPU time, pinned; all cores on the clock on the wall.
 All sides take turns; a ratio is the median of pairs with its 95 % bootstrap interval. Families weigh the same,
 whatever they hold; models below `SHORT` milliseconds have a line of their own. A whole run adds what was found to
-docs/benchmarks/PROCESSOR.json, beside what was found before; `python -m bench.native_page` draws the page of all.
+docs/benchmarks/PROCESSOR.json, beside what was found before; `python -m bench.native_page` draws the page of all. With
+`--data FOLDER` the models are its files, `NAME.onnx`, all of one family, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import gc
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import version
@@ -64,6 +65,7 @@ SHORT = 1.0  # milliseconds of one thread
 ONE_ORT, ONE_OPENVINO, ALL_ORT = 1.45, 1.3, 1.3  # what programs must give, on the geometric mean
 LEAST_ORT, LEAST_OPENVINO = 1.0, 0.95  # no interval wholly below
 KEPT_SHARE = 0.95  # of the ratio of one thread, with all cores
+OUTSIDE = "from outside"  # the family of files in a folder
 PEERS = ("onnxruntime", "openvino f32", "openvino default")
 
 
@@ -84,13 +86,12 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     cores = len(os.sched_getaffinity(0))
     # All cores first: OpenVINO counts them once, and one thread is measured pinned.
     found: list[Line] = []
+    order = [*FAMILIES, OUTSIDE]
     for threads in dict.fromkeys((cores, 1)):
-        for family, names in FAMILIES.items():
-            for name in names:
-                if not quick or name in QUICK:
-                    found += _measured(sheet, name, family, threads, rounds, machine)
-                    gc.collect()
-    found.sort(key=lambda line: (list(FAMILIES).index(line.family), line.model, line.threads))
+        for family, name, file in _files(data, quick=quick):
+            found += _measured(sheet, name, file, family, threads, rounds, machine)
+            gc.collect()
+    found.sort(key=lambda line: (order.index(line.family), line.model, line.threads))
     columns = ("model", "family", "threads", "ms", *(f"{peer} / ours" for peer in PEERS))
     sheet.table("native programs, batch 1, float32; peers by turns", columns, [_cells(line) for line in found])
     sheet.table("by family, geometric means", ("family", "threads", *PEERS), by_family(found))
@@ -99,19 +100,29 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     return _bars(found, cores)
 
 
-def _measured(sheet: Sheet, name: str, family: str, threads: int, rounds: int, machine: MachineRecord) -> list[Line]:
+def _files(data: Path | None, *, quick: bool) -> Iterator[tuple[str, str, Path]]:
+    """Family, name and file of each model: of a folder, or those that we know."""
+    if data is not None:
+        yield from ((OUTSIDE, path.stem, path) for path in sorted(data.glob("*.onnx")))
+        return
+    for family, names in FAMILIES.items():
+        yield from ((family, name, model_file(name)) for name in names if not quick or name in QUICK)
+
+
+def _measured(
+    sheet: Sheet, name: str, file: Path, family: str, threads: int, rounds: int, machine: MachineRecord
+) -> list[Line]:
     """A model on so many threads; nothing where it does not compile whole."""
     unpin()
+    sizes = {} if family == OUTSIDE else models.sizes(name)
     try:
-        compiled = graphopt.compile(
-            model_file(name), dims=models.sizes(name), machine=machine, tune=TUNE, threads=threads
-        )
+        compiled = graphopt.compile(file, dims=sizes, machine=machine, tune=TUNE, threads=threads)
         program = compiled.program
     except GraphoptError as error:
         sheet.console.print(f"{name}: {error}")
         return []
-    feed = feed_of(name)
-    sides = {"ours": program.bind(feed)} | _peers(model_file(name).read_bytes(), feed, threads)
+    feed = _feed(file, sizes)
+    sides = {"ours": program.bind(feed)} | _peers(file.read_bytes(), feed, threads)
     if threads > 1:
         return [_line(name, family, threads, paired(sides, rounds))]
     pin()
@@ -120,9 +131,13 @@ def _measured(sheet: Sheet, name: str, family: str, threads: int, rounds: int, m
 
 def feed_of(name: str) -> dict[str, Array]:
     """Values for a model's inputs, the same every time."""
-    model = graphopt.load(model_file(name))
-    if models.sizes(name):
-        resize(model, {}, models.sizes(name))
+    return _feed(model_file(name), models.sizes(name))
+
+
+def _feed(file: Path, sizes: Mapping[str, int]) -> dict[str, Array]:
+    model = graphopt.load(file)
+    if sizes:
+        resize(model, {}, sizes)
     return {key: np.asarray(value) for key, value in make_feed(inputs_of(model), {}, "normal").items()}
 
 
@@ -169,7 +184,7 @@ def by_family(found: Sequence[Line]) -> list[tuple[str | int, ...]]:
     """Rows of family, threads and the geometric mean beside each peer; models that take little are apart."""
     rows: list[tuple[str | int, ...]] = []
     long = [line for line in found if not _is_short(line, found)]
-    groups = {family: [line for line in long if line.family == family] for family in FAMILIES}
+    groups = {family: [line for line in long if line.family == family] for family in (*FAMILIES, OUTSIDE)}
     groups |= {"all families": long, f"below {SHORT:g} ms": [line for line in found if line not in long]}
     for title, members in groups.items():
         for threads in sorted({line.threads for line in found}):
