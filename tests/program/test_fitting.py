@@ -65,7 +65,8 @@ HEADS = """g (float[1,48,32] x) => (float[1,48,32] y) {
     b = Transpose<perm = [0, 2, 1, 3]>(o) j = Reshape(b, joined) y = MatMul(j, square)
 }"""
 ENLARGED = """g (float[1,5,12,12] x) => (float[1,5,48,48] y) {
-    a = Conv<pads = [1, 1, 1, 1]>(x, five) b = Resize<mode = "linear">(a, , scales) y = Conv<pads = [1, 1, 1, 1]>(b, five)
+    a = Conv<pads = [1, 1, 1, 1]>(x, five) b = Resize<mode = "linear">(a, , scales)
+    y = Conv<pads = [1, 1, 1, 1]>(b, five)
 }"""
 
 
