@@ -263,6 +263,8 @@ class _Unifier:
 def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:
     """Of those for the greatest sizes the one that loses least at any size by its estimate, or a steady one nearly."""
     candidates = template.candidates(greatest, target)
+    if template.free is not None:
+        candidates = tuple(filter(template.free, candidates))
     if template.estimate is None:
         return candidates[0]
     estimate = template.estimate

@@ -31,7 +31,8 @@ class Template(Generic[Problem, Candidate]):
     blocks do some work more than once; None where they always may. `family(candidate)` is the algorithm, and within it
     the kind, as the shape of a tile: estimates compare candidates of one family better than two families, and two of a
     kind hardly differ. `steady(candidate)` orders candidates that are about as fast where one has to serve problems of
-    many sizes: the greatest first. Problems are frozen records, and refuse by themselves what no kernel computes.
+    many sizes: the greatest first. `free(candidate)`: whether it is built for problems with numbers that only a run
+    knows; None where all are. Problems are frozen records, and refuse by themselves what no kernel computes.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Template(Generic[Problem, Candidate]):
     repeats: Callable[[Problem, Candidate, Candidate], bool] | None = None
     family: Callable[[Candidate], tuple[str, Hashable]] | None = None
     steady: Callable[[Candidate], float] | None = None
+    free: Callable[[Candidate], bool] | None = None
     variant: str = ""  # of templates with one name: what its candidates are
 
     def rivals(self, problem: Problem, target: Target, each: int, hopeless: float = HOPELESS) -> tuple[Candidate, ...]:
