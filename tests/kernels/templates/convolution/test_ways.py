@@ -37,7 +37,7 @@ def test_candidates_come_by_their_estimate_and_estimates_grow_with_the_work(targ
     assert first <= last
     twice = convolution(2, 128, 128, (28, 28), (3, 3), pads=(1, 1, 1, 1), order="NCHWc")
     found = [ways.estimate(one, ways.candidates(one, target)[0], target) for one in (WIDE, twice)]
-    assert found[1] == pytest.approx(2 * found[0])
+    assert 1.9 * found[0] < found[1] < 2 * found[0], "weights come from where the program's lie once"
 
 
 def test_work_is_cut_into_blocks_of_less_than_a_millisecond():
