@@ -47,6 +47,11 @@ class Template(Generic[Problem, Candidate]):
     free: Callable[[Candidate], bool] | None = None
     variant: str = ""  # of templates with one name: what its candidates are
 
+    def likely(self, problem: Problem, target: Target) -> float:
+        """Nanoseconds of the likely best candidate; for templates that have an estimate."""
+        assert self.estimate is not None, "the caller knows that it has one"
+        return self.estimate(problem, self.candidates(problem, target)[0], target)
+
     def rivals(self, problem: Problem, target: Target, each: int, hopeless: float = HOPELESS) -> tuple[Candidate, ...]:
         """What is worth measuring: first the likely best of each family, then its next kinds.
 

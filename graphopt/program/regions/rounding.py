@@ -13,7 +13,6 @@ import onnx_ir as ir
 from graphopt.program.regions.region import Origin
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
-from kernels.target import Target
 from kernels.templates.convolution import ways
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
@@ -36,13 +35,7 @@ def product_template(scope: Scope, node: ir.Node, problem: Gemm) -> tuple[Templa
         ways.append((UNIT_PRODUCT, rounded))
     if dots.are_faster(target) and dots.serves(rounded, target):
         ways.append((DOT_PRODUCT, rounded))
-    return min(ways, key=lambda way: _time(way[0], way[1], target))
-
-
-def _time(template: Template[Gemm, Any], problem: Gemm, target: Target) -> float:
-    """Nanoseconds of the likely best kernel, by estimate."""
-    assert template.estimate is not None, "products have one"
-    return template.estimate(problem, template.candidates(problem, target)[0], target)
+    return min(ways, key=lambda way: way[0].likely(way[1], target))
 
 
 def convolution_template(scope: Scope, node: ir.Node, problem: Convolution) -> Template[Convolution, Any]:

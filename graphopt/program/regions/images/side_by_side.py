@@ -36,13 +36,11 @@ def pixels_of(scope: Scope, node: ir.Node, tree: Tree, problem: Convolution) -> 
         return 1
     width = problem.output.size[2]
     template = convolution_template(scope, node, problem)
-    assert template.estimate is not None, "convolutions have one"
     turned = turning(problem.output, target) if problem.output.order == "NCHW" else 0.0
-    times = {1: template.estimate(problem, template.candidates(problem, target)[0], target)}
+    times = {1: template.likely(problem, target)}
     for pixels in range(2, most + 1):
         if width % pixels == 0:
-            one = wider(problem, pixels)
-            times[pixels] = template.estimate(one, template.candidates(one, target)[0], target) + turned
+            times[pixels] = template.likely(wider(problem, pixels), target) + turned
     return min(times, key=lambda pixels: times[pixels])
 
 
