@@ -137,7 +137,8 @@ def share(problem: Convolution, candidate: Direct, target: Target) -> Direct:
     goal = max(least, problem.flops // most)
     for cut in _with_blocks(problem, target, shape, candidate.flat, goal):
         if cut.splits == candidate.splits and blocks_of(problem, cut, target) > blocks_of(problem, candidate, target):
-            return replace(cut, channels_outside=candidate.channels_outside, larger=candidate.row_stretch)
+            larger = candidate.row_stretch if cut.row_stretch <= candidate.row_stretch else 0
+            return replace(cut, channels_outside=candidate.channels_outside, larger=larger)
     return candidate
 
 

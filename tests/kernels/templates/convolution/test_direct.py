@@ -210,6 +210,19 @@ def test_blocks_that_copy_their_windows_are_few_where_workers_are(workers: int, 
     assert max(2, workers) <= blocks <= most
 
 
+def test_blocks_for_several_workers_have_room_for_their_windows() -> None:
+    """Few channels and more rows than the block for one worker has, where weights outgrow the second cache."""
+    problem = convolution(1, 128, 128, (28, 28), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), order="NCHWc")
+    target, taken = replace(host(), l1=1 << 13, l2=1 << 15, workers=2), sample(problem)
+    taller = 0
+    for candidate in choose.candidates(problem, target):
+        shared = choose.share(problem, candidate, target)
+        if shared != candidate and shared.row_stretch > candidate.row_stretch:
+            taller += 1
+            np.testing.assert_allclose(run(build(problem, shared, target), taken), taken.expected, atol=TOLERANCE)
+    assert taller
+
+
 def test_many_channels_share_a_copied_window() -> None:
     """Weights outgrow the second cache, and so would the copy of the whole image that each channel tile needs else."""
     problem = convolution(1, 128, 256, (56, 56), (3, 3), strides=(2, 2), pads=(1, 1, 1, 1), order="NCHWc")
