@@ -86,10 +86,13 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     cores = len(os.sched_getaffinity(0))
     # All cores first: OpenVINO counts them once, and one thread is measured pinned.
     found: list[Line] = []
+    failed: list[tuple[str, int]] = []  # models and their threads
     order = [*FAMILIES, OUTSIDE]
     for threads in dict.fromkeys((cores, 1)):
         for family, name, file in _files(data, quick=quick):
-            found += _measured(sheet, name, file, family, threads, rounds, machine)
+            lines = _measured(sheet, name, file, family, threads, rounds, machine)
+            found += lines
+            failed += [] if lines else [(name, threads)]
             gc.collect()
     found.sort(key=lambda line: (order.index(line.family), line.model, line.threads))
     columns = ("model", "family", "threads", "ms", *(f"{peer} / ours" for peer in PEERS))
@@ -97,7 +100,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     sheet.table("by family, geometric means", ("family", "threads", *PEERS), by_family(found))
     if not quick and data is None:
         _keep(found)
-    return _bars(found, cores)
+    return _bars(found, cores, failed)
 
 
 def _files(data: Path | None, *, quick: bool) -> Iterator[tuple[str, str, Path]]:
@@ -112,7 +115,7 @@ def _files(data: Path | None, *, quick: bool) -> Iterator[tuple[str, str, Path]]
 def _measured(
     sheet: Sheet, name: str, file: Path, family: str, threads: int, rounds: int, machine: MachineRecord
 ) -> list[Line]:
-    """A model on so many threads; nothing where it does not compile whole."""
+    """A model on so many threads; nothing where it does not compile whole or differs, which no bar forgives."""
     unpin()
     sizes = {} if family == OUTSIDE else models.sizes(name)
     try:
@@ -197,19 +200,22 @@ def by_family(found: Sequence[Line]) -> list[tuple[str | int, ...]]:
 
 def _is_short(line: Line, found: Sequence[Line]) -> bool:
     """Whether one thread takes so little that calls decide."""
-    return next(one.ours_ms for one in found if one.model == line.model and one.threads == 1) < SHORT
+    alone = (one.ours_ms for one in found if one.model == line.model and one.threads == 1)
+    return next(alone, line.ours_ms) < SHORT
 
 
-def _bars(found: Sequence[Line], cores: int) -> list[Bar]:
+def _bars(found: Sequence[Line], cores: int, failed: Sequence[tuple[str, int]]) -> list[Bar]:
     alone = [line for line in found if line.threads == 1 and not _is_short(line, found)]
     together = [line for line in found if line.threads == cores and not _is_short(line, found)]
     ort, openvino = _mean(alone, "onnxruntime") or 0.0, _mean(alone, "openvino f32")
     slow = [line.model for line in alone if line.ratios["onnxruntime"][2] < LEAST_ORT]
+    slow += [name for name, threads in failed if threads == 1]
     slow += [line.model for line in alone if line.ratios.get("openvino f32", (2.0, 2.0, 2.0))[2] < LEAST_OPENVINO]
     beside = "not installed" if openvino is None else f"{openvino:.2f}"
     met = ort >= ONE_ORT and (openvino is None or openvino >= ONE_OPENVINO) and not slow
     own = {line.model: line.ratios["onnxruntime"][1] for line in alone}
-    lost = [line.model for line in together if line.ratios["onnxruntime"][2] < KEPT_SHARE * own[line.model]]
+    lost = [line.model for line in together if line.ratios["onnxruntime"][2] < KEPT_SHARE * own.get(line.model, 0.0)]
+    lost += [name for name, threads in failed if threads == cores]
     several = _mean(together, "onnxruntime") or 0.0
     return [
         Bar(
