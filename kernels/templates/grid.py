@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from kernels.llvm.function import Amount, Function, Value
 from kernels.size import bound, is_free
@@ -63,6 +64,7 @@ def cut(total: int, most: int) -> Groups:
     return FreeGroups(total, min(most, bound(total))) if is_free(total) else balanced(total, most)
 
 
+@cache
 def balanced(total: int, most: int) -> tuple[Group, ...]:
     """As few pieces of at most `most` as possible, sizes differing by one at most: 128 by 14 is 8 x 13 + 2 x 12."""
     if total <= 0:

@@ -80,7 +80,8 @@ class Convolution:
     @property
     def reach(self) -> Triple:
         """How many planes, rows, columns one output sees."""
-        return _triple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+        (a, b, c), (p, q, r) = self.kernel, self.dilations
+        return (a - 1) * p + 1, (b - 1) * q + 1, (c - 1) * r + 1
 
     @property
     def spread(self) -> Triple:

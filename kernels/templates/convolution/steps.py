@@ -58,6 +58,8 @@ def merged(problem: Convolution) -> tuple[Merged, ...]:
     A group of a blocked layout must start with a block; groups too small for that are merged until they do. The last
     ones end where the channels end, perhaps inside a block.
     """
+    if problem.groups == 1:
+        return (Merged(0, 1, 1),)
 
     def whole(count: int) -> bool:
         sides = ((problem.input, problem.depth), (problem.output, problem.width))

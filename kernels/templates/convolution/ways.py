@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 from kernels.kernel import Kernel
 from kernels.target import Target
@@ -18,6 +18,7 @@ from kernels.templates.template import Template
 Way = Direct | Depthwise | Winograd
 
 
+@lru_cache(maxsize=1 << 10)
 def candidates(problem: Convolution, target: Target, *, exact: bool = False) -> tuple[Way, ...]:
     """Candidates by the guess at their cycles; `exact` leaves out those whose rounding is not a direct sum's."""
     alone = depthwise.candidates(problem, target)
