@@ -1,7 +1,8 @@
-"""Engines in a process of their own, for models that onnx's checker objects to.
+"""Engines in a process of their own, for models on which ONNX Runtime may end its process.
 
-ONNX Runtime checks little of what it runs: on a damaged model it may end its process. Here that process is not ours;
-its end is a CannotRun, and so is asking for more memory than it is given. Models that onnx accepts never come here.
+It checks little of what it runs: a damaged model may end it, and a few feeds of models that onnx accepts. Here that
+process is not ours; its end is a CannotRun, and so is asking for more memory than it is given. Other models that onnx
+accepts never come here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from graphopt.check.engine import CannotRun, OutOfTime
 MOST_BYTES = 1800 << 20  # of memory, for a model with few weights
 SHARE = 16  # what is added for each byte of the weights
 GRACE = 5.0  # seconds beyond those of a run, after which the process is ended
-ENDED = "ONNX Runtime ended its process on this model, which onnx.checker finds invalid"
+ENDED = "ONNX Runtime ended its process on this model"
 
 Weight = tuple[Path, np.dtype[np.generic], tuple[int, ...], int]  # file, dtype, dims, the ONNX type's number
 
@@ -46,10 +47,14 @@ class Process:
         self._process.communicate()
 
     def load(
-        self, path: Path, weights: Mapping[str, Weight], seconds: float | None = None, *, optimized: bool = False
-    ) -> Distant:
-        """The model at `path`, loaded there, `optimized` by ONNX Runtime where that is wanted; raises CannotRun."""
-        found = self.ask(("load", path, weights, optimized, optimized), seconds)
+        self, path: Path, weights: Mapping[str, Weight], seconds: float | None = None, *, optimized: bool = False,
+        alone: bool = False,
+    ) -> Distant:  # fmt: skip
+        """The model at `path`, loaded there, `optimized` by ONNX Runtime where that is wanted; raises CannotRun.
+
+        `alone` leaves out the reference evaluator, as `optimized` does.
+        """
+        found = self.ask(("load", path, weights, optimized, optimized or alone), seconds)
         assert isinstance(found, tuple), "the answer to a load"
         return Distant(self, *found)
 
@@ -94,8 +99,29 @@ class Distant:
         self._process = process
         self._number = number
 
+    @property
+    def alive(self) -> bool:
+        """Whether its process can be asked."""
+        return self._process.alive
+
     def run(self, feed: Mapping[str, object], seconds: float | None = None) -> Sequence[object]:
         """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
         found = self._process.ask(("run", self._number, dict(feed), seconds), seconds)
         assert isinstance(found, list), "the answer to a run"
         return found
+
+
+class Lasting:
+    """A distant engine that is loaded again for the next feed where one has ended its process."""
+
+    def __init__(self, load: Callable[[], Distant]) -> None:
+        """Raises CannotRun where it cannot be loaded."""
+        self._load = load
+        self._engine = load()
+        self.name = self._engine.name
+
+    def run(self, feed: Mapping[str, object], seconds: float | None = None) -> Sequence[object]:
+        """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
+        if not self._engine.alive:
+            self._engine = self._load()
+        return self._engine.run(feed, seconds)

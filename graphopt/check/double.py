@@ -39,8 +39,11 @@ TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype"})
 class Double:
     """The model in float64, ready to run."""
 
-    def __init__(self, workplace: Workplace, model: ir.Model, work: int) -> None:
-        """`model` is sound, `work` that of a run; raises CannotRun where nothing runs the model in float64."""
+    def __init__(self, workplace: Workplace, model: ir.Model, work: int, sound: bool = True) -> None:
+        """`work` is that of a run; raises CannotRun where nothing runs the model in float64.
+
+        A model that is not `sound` runs in a process of its own, or not at all.
+        """
         wide = in_double(model)
         if wide is None:
             raise CannotRun("its types cannot be widened")
@@ -48,8 +51,10 @@ class Double:
         self._workplace, self._wide = workplace, wide
         self._is_proved = False  # the reference evaluator has given what the original gives, for some feed
         try:
-            self._runner = workplace.runner(wide, True, alone=True)
+            self._runner = workplace.runner(wide, sound, alone=True)
         except CannotRun:
+            if not sound:
+                raise
             if not is_small(wide, work):
                 self._runner = narrowed(workplace, wide)
                 return

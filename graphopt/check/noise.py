@@ -160,8 +160,8 @@ class Noise:
             if way not in self._computed:
                 self._computed[way] = None
                 plain, is_sound = self._spelled_out()
-                if way == "double" and is_sound:
-                    self._computed[way] = self._in_double(plain)
+                if way == "double":
+                    self._computed[way] = self._in_double(plain, is_sound)
                 elif way == "defined" or (is_sound and has_short_types(plain)):
                     self._computed[way] = Definition(plain, self._work())
             found = self._computed[way]
@@ -169,9 +169,9 @@ class Noise:
         except CannotRun:
             return None
 
-    def _in_double(self, plain: ir.Model) -> Double:
+    def _in_double(self, plain: ir.Model, is_sound: bool) -> Double:
         """The model in float64, tried on an ordinary case: where rounding decides all, floats tell nothing of it."""
-        found = Double(self._workplace, plain, self._work())
+        found = Double(self._workplace, plain, self._work(), is_sound)
         for first in self._cases[:1]:
             with suppress(CannotRun):
                 found.run(first.feed, first.outputs)

@@ -2,7 +2,8 @@
 
 Two runners made from one `Workplace` share every large weight: models are written to a temporary folder without them,
 and ONNX Runtime is handed the (memory-mapped) arrays. With prepacking off it uses them in place, so that a model of
-several gigabytes costs no anonymous memory. A model that onnx objects to runs in a process of its own.
+several gigabytes costs no anonymous memory. A model that onnx objects to runs in a process of its own, and so does one
+with an operator on which ONNX Runtime may end its process.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import onnxruntime as ort
 
 from graphopt.check import apart
 from graphopt.check.engine import CannotRun, Engine, OutOfTime
+from graphopt.model import nodes
 from graphopt.model.limits import endless_loop
 from graphopt.model.oversized import oversized
 from graphopt.model.self_contained import STAND_IN, SelfContained, self_contained
@@ -72,7 +74,7 @@ class Workplace:
     def runner(
         self, model: ir.Model, sound: bool, *, optimized: bool = False, alone: bool = False, defining: bool = False
     ) -> Runner:
-        """An engine loaded with the model, in a process of its own unless it is `sound`; raises CannotRun.
+        """An engine loaded with the model, in a process of its own unless it is `sound` and safe; raises CannotRun.
 
         `optimized` asks for ONNX Runtime's own optimizations, which crash on some models, so that they have that
         process too. `alone` asks for ONNX Runtime or nothing, of a sound model, `defining` for the reference, which
@@ -84,15 +86,20 @@ class Workplace:
         # Optimizers look into weights, so that these are not handed over.
         path, given = self._write(model, None if optimized or defining else SHARED_MINIMUM)
         names = tuple(value.name or "" for value in model.graph.outputs)
-        if sound and not optimized:
+        sound = sound and not optimized
+        if sound and not _may_end(model):
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
             one_thread = any(node.op_type in SHARED_ROWS for node in model.graph)
             return Runner(Engine(path, shared, alone=alone, defining=defining, one_thread=one_thread), names)
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
-        if self._process is None or not self._process.alive:
-            held = sum(tensor.nbytes for tensor in given.handed.values())
-            self._process = apart.Process(apart.MOST_BYTES + apart.SHARE * held)
-        return Runner(self._process.load(path, weights, optimized=optimized), names)
+        held = sum(tensor.nbytes for tensor in given.handed.values())
+
+        def load() -> apart.Distant:
+            if self._process is None or not self._process.alive:
+                self._process = apart.Process(apart.MOST_BYTES + apart.SHARE * held)
+            return self._process.load(path, weights, optimized=optimized, alone=alone)
+
+        return Runner(apart.Lasting(load) if sound else load(), names)
 
     def _write(self, model: ir.Model, handed_from: int | None = SHARED_MINIMUM) -> tuple[Path, SelfContained]:
         """The model without its large weights as a file, and those weights by name; the last is not written again."""
@@ -128,10 +135,22 @@ class Workplace:
         return weight
 
 
+def _may_end(model: ir.Model) -> bool:
+    """Whether ONNX Runtime may end its process on a feed: it divides by the count of no elements along a Scan's axis.
+
+    Scans along the first axis do not turn what they take.
+    """
+    inside = (nodes.nodes_of(one) for one in (model.graph, *(each.graph for each in model.functions.values())))
+    return any(
+        any(node.attributes.get_ints(name, ())) for some in inside for node in some if node.op_type == "Scan"
+        for name in ("scan_input_axes", "scan_output_axes")
+    )  # fmt: skip
+
+
 class Runner:
     """One model in one engine."""
 
-    def __init__(self, engine: Engine | apart.Distant, output_names: tuple[str, ...]) -> None:
+    def __init__(self, engine: Engine | apart.Distant | apart.Lasting, output_names: tuple[str, ...]) -> None:
         self.engine = engine.name
         self.output_names = output_names
         self._engine = engine

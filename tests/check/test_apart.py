@@ -119,3 +119,24 @@ def test_another_process_is_started_after_one_has_ended() -> None:
         workplace._process.close()
         runner = workplace.runner(_misdeclared(), False)
         assert len(runner.run({"x": np.zeros((1, 64), np.float32)})) == 1
+
+
+TURNED = """g (float[n,a] first, float[n,s,a] x) => (float[n,a] last, float[n,s,a] y) {
+    last, y = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
+        body = b (float[n,a] state, float[n,a] one) => (float[n,a] next, float[n,a] out) {
+            next = Add(state, one) out = Identity(next) }>(first, x) }"""
+
+
+def test_a_feed_on_which_the_engine_ends_its_process_is_refused_and_the_next_one_runs() -> None:
+    """ONNX Runtime divides by the count of no elements where it turns what a Scan takes."""
+    model = ir.from_proto(support.model(TURNED))
+
+    def feed(steps: int) -> dict[str, object]:
+        return {"first": np.zeros((3, 4), np.float32), "x": np.ones((3, steps, 4), np.float32)}
+
+    with Workplace() as workplace:
+        assert workplace.examined(model)
+        runner = workplace.runner(model, True)
+        with pytest.raises(CannotRun, match="ended its process"):
+            runner.run(feed(0))
+        np.testing.assert_array_equal(runner.run(feed(5))[0], np.full((3, 4), 5, np.float32))

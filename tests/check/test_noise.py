@@ -239,6 +239,30 @@ def test_a_model_that_is_sound_once_it_is_taken_apart_runs_in_float64() -> None:
     assert case.samples[WAYS.index("double")] is not case.outputs
 
 
+def test_a_model_that_onnx_objects_to_runs_in_float64_in_another_process() -> None:
+    """onnx infers wrong dims for STFT without a frame length, so that it finds a product behind it wrong."""
+    random = np.random.default_rng(5)
+    text = """g (float[1,160] x) => (float[1,f,4] y) {
+        s = STFT(x, step, window) p = ReduceSumSquare<axes = [-1], keepdims = 0>(s) y = MatMul(p, bank) }"""
+    proto = support.model(
+        text, step=np.array(20), window=np.hanning(50).astype(np.float32),
+        bank=np.abs(random.standard_normal((26, 4))).astype(np.float32),
+    )  # fmt: skip
+    model, feed = ir.from_proto(proto), {"x": random.standard_normal((1, 160)).astype(np.float32)}
+    with Workplace() as workplace:
+        assert not workplace.examined(model)
+        runner = workplace.runner(model, False)
+        case = Case(feed, runner.run(feed), "normal")
+        assert list(Noise(workplace, model, runner, False, lambda: 1, [case]).samples(case))
+    frames = np.lib.stride_tricks.sliding_window_view(feed["x"][0].astype(float), 50)[::20] * np.hanning(50).astype(
+        "f4"
+    )
+    exact = np.square(np.abs(np.fft.rfft(frames))) @ onnx.numpy_helper.to_array(proto.graph.initializer[-1])
+    double = case.samples[WAYS.index("double")]
+    assert double is not case.outputs
+    np.testing.assert_allclose(np.asarray(double[0])[0], exact, rtol=1e-6)
+
+
 @pytest.mark.parametrize(("draw", "is_moved"), [("zeros", True), ("grid", False)])
 def test_zeros_stay_zeros_where_sums_and_steps_are_moved(draw: str, is_moved: bool) -> None:
     """Of a grid ties are meant; of zeros only what biases make of them is rounded, which lies anywhere."""
