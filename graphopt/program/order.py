@@ -31,6 +31,7 @@ from memplan.verify.sequence import verify_sequence
 
 NO_GROUPS: Mapping[int, tuple[int, ...]] = {}
 ORDER_WORK, RECOMPUTE_WORK = 2_000_000_000, 20_000_000_000  # steps of searching, about as many nanoseconds
+FEW_STEPS, STEPS_PER_BYTE = 100_000_000, 200  # of an order's search where little memory is at stake
 
 
 @paused_collection()
@@ -231,9 +232,9 @@ def run_in_order(lowered: Lowered, order: Sequence[str]) -> Lowered:
 
 
 def _best(graph: Graph) -> tuple[str, ...] | None:
-    given = tuple(operator.name for operator in graph.operators)
-    found = least_order(graph, work=ORDER_WORK)
-    return found.order if _peak(graph, found.order) < _peak(graph, given) else None
+    given = _peak(graph, tuple(operator.name for operator in graph.operators))
+    found = least_order(graph, work=min(ORDER_WORK, FEW_STEPS + STEPS_PER_BYTE * given))
+    return found.order if _peak(graph, found.order) < given else None
 
 
 def _peak(graph: Graph, order: Sequence[str]) -> int:
