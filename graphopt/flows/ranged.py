@@ -30,6 +30,7 @@ from graphopt.program.kinks import kinks_of
 from graphopt.program.make import make_ranged
 from graphopt.program.regions.region import NO_CACHES, Cache
 from graphopt.program.sized_inputs import with_sized_inputs
+from graphopt.program.steps import steps_of
 from kernels.size import at
 from memplan.compiling import telling
 
@@ -50,7 +51,12 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     def make_of(source: ir.Model, *, computing: bool) -> Whole:
         """`computing`: with sizes that the model computes with; else they only say how large something is."""
         work = source.clone()
-        spell_out_free_sides(work, [sized(work, [dim.most + step for dim in dims]) for step in (0, 1)])
+        points = (
+            [dim.most for dim in dims],
+            [dim.most + 1 for dim in dims],
+            [max(dim.least, dim.most // 2 | 1) for dim in dims],
+        )
+        spell_out_free_sides(work, [sized(work, point) for point in points])
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula) if computing else ()
         kinks = kinks_of(source, free.formula)
@@ -61,7 +67,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
 
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine), held, caches, kinks,
+            costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula),
         )  # fmt: skip
 
     asked.progress("optimizing")

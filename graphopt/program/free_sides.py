@@ -5,8 +5,8 @@
     ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
     ConvTranspose(x, w)             -->  the same of x with zeros between its elements, and of w turned round
 
-Kernels of convolutions and poolings are made for the sides of images that they have. Convolutions of a stride are left
-alone: how much they give is no polynomial of the length.
+Kernels of convolutions and poolings are made for the sides of images that they have. Slices have the stride of a
+convolution, and channels in groups are products of their own.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class _Writer:
         known = self._facts.dtype(x) if x is not None else None
         (stride,), (dilation,) = ints_attribute(node, "strides", (1,)), ints_attribute(node, "dilations", (1,))
         groups, pads = int_attribute(node, "group", 1), ints_attribute(node, "pads", (0, 0))
+        step = 1 if node.op_type == "ConvTranspose" else stride
         is_plain = string_attribute(node, "auto_pad", "NOTSET") == "NOTSET" and not ints_attribute(node, "output_shape")
         if w is None or known is not ir.DataType.FLOAT or not is_plain or self._opset < PADDED_BY_INPUT:
             return
@@ -80,18 +81,23 @@ class _Writer:
             around, (more,) = (length - 1) * dilation, ints_attribute(node, "output_padding", (0,))
             pads = (around - pads[0], around - pads[1] + more)
             x = self._with_zeros(x, channels, stride)
-        elif stride != 1:
-            return
         if min(pads) < 0:
-            return
-        if groups not in (1, channels) or (groups > 1 and len(w) != channels):
             return
         if any(pads):
             x = self._add("Pad", [x, self._constant(np.array([0, 0, pads[0], 0, 0, pads[1]]))])
-        parts = [self._shifted(x, place * dilation, (length - 1 - place) * dilation) for place in range(length)]
-        if groups == 1:
-            columns = parts[0] if length == 1 else self._add("Concat", parts, {"axis": 1})
-            result = self._add("MatMul", [self._constant(w.transpose(0, 2, 1).reshape(len(w), -1)), columns])
+        is_apart = groups > 1 and groups == channels == len(w)
+        if groups > 1 and not is_apart:
+            x = self._add("Reshape", [x, self._constant(np.array([0, groups, channels // groups, -1]))])
+        axis = 3 if groups > 1 and not is_apart else 2
+        parts = [
+            self._part(x, place * dilation, (length - 1 - place) * dilation, axis, step) for place in range(length)
+        ]
+        if not is_apart:
+            columns = parts[0] if length == 1 else self._add("Concat", parts, {"axis": axis - 1})
+            rows = w.transpose(0, 2, 1).reshape(*((groups,) if groups > 1 else ()), len(w) // groups, -1)
+            result = self._add("MatMul", [self._constant(rows), columns])
+            if groups > 1:
+                result = self._add("Reshape", [result, self._constant(np.array([0, len(w), -1]))])
         else:
             factors = [self._constant(w[:, :, place]) for place in range(length)]
             result, *others = (self._add("Mul", pair) for pair in zip(parts, factors, strict=True))
@@ -109,14 +115,14 @@ class _Writer:
         apart = self._add("Reshape", [x, self._constant(np.array([0, channels, -1, 1]))])
         padded = self._add("Pad", [apart, self._constant(np.array([0, 0, 0, 0, 0, 0, 0, stride - 1]))])
         together = self._add("Reshape", [padded, self._constant(np.array([0, channels, -1]))])
-        return self._shifted(together, 0, stride - 1)
+        return self._part(together, 0, stride - 1)
 
-    def _shifted(self, x: ir.Value | None, before: int, behind: int) -> ir.Value | None:
-        """The input without so many elements at the begin and at the end of its length."""
-        if not before and not behind:
+    def _part(self, x: ir.Value | None, before: int, behind: int, axis: int = 2, step: int = 1) -> ir.Value | None:
+        """The input without so many elements at the begin and at the end of its length, one of every step."""
+        if not before and not behind and step == 1:
             return x
         end = -behind if behind else np.iinfo(np.int64).max
-        return self._add("Slice", [x, *(self._constant(np.array([number])) for number in (before, end, 2))])
+        return self._add("Slice", [x, *(self._constant(np.array([number])) for number in (before, end, axis, step))])
 
     def _constant(self, array: np.ndarray) -> ir.Value:
         return self._add("Constant", [], {"value": ir.tensor(np.ascontiguousarray(array))})

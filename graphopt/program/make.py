@@ -40,7 +40,7 @@ from kernels.emit.common import CommonFunctions, kernel_modules
 from kernels.kernel import Kernel, Packing
 from kernels.llvm.load import ObjectCache
 from kernels.llvm.module import Module
-from kernels.size import Dim, Size
+from kernels.size import Dim, Operation, Size
 from kernels.target import Target
 
 if TYPE_CHECKING:
@@ -242,11 +242,12 @@ def make_ranged(
     held: Sequence[Sequence[Size | int]] = (),
     caches: Mapping[str, Cache] = NO_CACHES,
     kinks: Sequence[Kink] = (),
+    steps: Sequence[Operation] = (),
 ) -> Whole:
     """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
 
     `held` says what the last inputs hold, which no caller gives; `caches` are outputs in the memory of inputs; `kinks`
-    are the sizes at which numbers turn.
+    are the sizes at which numbers turn, `steps` quotients that numbers grow with.
 
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
@@ -256,6 +257,7 @@ def make_ranged(
             lambda point: lower(_folded(model_of(point)), target, exact=exact, steady=True, caches=caches),
             held,
             kinks,
+            steps,
         )
     )
     linked = _linked(lowered, name, target, None, threads, costs, None)

@@ -2,6 +2,7 @@
 
 Lagrange's interpolation, in exact fractions; a polynomial has to give the numbers at sizes that were held out too.
 Where a number of the model turns at a size (kinks), the smaller one of the two is one more unknown: B*min(S, 8) + 1.
+So is a quotient where numbers grow in steps (steps): B*((S - 1) // 2).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import prod
 from typing import Any
 
 from graphopt.program.kinks import Kink
-from kernels.size import Atom, Dim, Product, Size, at, size_of
+from kernels.size import Atom, Dim, Operation, Product, Size, at, dims_of, size_of
 
 Point = tuple[int, ...]  # a size for each dim, in their order
 
@@ -36,6 +37,7 @@ class Fit:
     dims: tuple[Dim, ...]
     points: tuple[Point, ...]
     kinks: tuple[Kink, ...] = ()
+    steps: tuple[Operation, ...] = ()
 
     def number(self, numbers: Sequence[int], where: str) -> Size | int:
         """The polynomial through the numbers; raises Differs where there is none of a low degree."""
@@ -96,8 +98,9 @@ class Fit:
                     yield _products([*single[:number], [*single[number], *pairs(some, 2)], *single[number + 1 :]])
 
     def _atoms(self, dim: Dim) -> list[tuple[Atom, ...]]:
-        """The unknowns that may stand for a dim: itself, what turns with it, or both."""
+        """The unknowns that may stand for a dim: itself, what turns or grows in steps with it, or both."""
         turning: list[Atom] = [kink.operation for kink in self.kinks if kink.dim == dim]
+        turning += [step for step in self.steps if dims_of(step.left) == {dim}]
         some = [one for count in (1, 2) for one in itertools.combinations(turning, count)]
         return [(dim,), *some, *((dim, *one) for one in some)]
 

@@ -28,7 +28,7 @@ from kernels.control import written
 from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
-from kernels.size import Dim, Size, bound
+from kernels.size import Dim, Operation, Size, bound, dims_of
 from kernels.target import Target
 from kernels.templates.template import Template
 
@@ -40,17 +40,21 @@ Lower = Callable[[Point], Lowered]
 
 
 def unified(
-    dims: Sequence[Dim], lower: Lower, held: Sequence[Sequence[Size | int]] = (), kinks: Sequence[Kink] = ()
+    dims: Sequence[Dim],
+    lower: Lower,
+    held: Sequence[Sequence[Size | int]] = (),
+    kinks: Sequence[Kink] = (),
+    steps: Sequence[Operation] = (),
 ) -> Lowered:
     """The regions for all sizes of the dims; `lower` gives those of one size.
 
     `held` says what the last inputs hold, which no caller gives: numbers that follow from the sizes. `kinks` are the
-    sizes at which numbers turn.
+    sizes at which numbers turn, `steps` quotients that numbers grow with.
 
     Raises NotLowered naming the region that cannot be of any size.
     """
     greatest = tuple(dim.most for dim in dims)
-    samples = {point: _sample(dims, point, lower) for point in sample_points(dims, kinks)}
+    samples = {point: _sample(dims, point, lower) for point in sample_points(dims, kinks, steps)}
     whole = samples[greatest]
     turning = said_of(kinks)
     for point, sample in samples.items():
@@ -59,7 +63,7 @@ def unified(
                 f"the program has {len(sample.regions)} steps for {_said(dims, point)} and {len(whole.regions)} for "
                 f"{_said(dims, greatest)}{turning}: {_way_out(dims)}."
             )
-    fit = Fit(tuple(dims), tuple(samples), tuple(kinks))
+    fit = Fit(tuple(dims), tuple(samples), tuple(kinks), tuple(steps))
     derived = tuple(number for numbers in held for number in numbers)
     count, last = len(dims) + len(derived), max((one.id for one in whole.buffers), default=0)
     sizes = Buffer(1 + last, "sizes", 8 * count, SIZES, "")
@@ -98,11 +102,12 @@ def _arguments(fit: Fit, rows: Sequence[tuple[Argument, ...]]) -> tuple[Argument
     return tuple(found)
 
 
-def sample_points(dims: Sequence[Dim], kinks: Sequence[Kink] = ()) -> list[Point]:
+def sample_points(dims: Sequence[Dim], kinks: Sequence[Kink] = (), steps: Sequence[Operation] = ()) -> list[Point]:
     """The sizes that polynomials are found at, and further ones that hold them to it; the greatest come first.
 
     They lie in the upper part of each range, where passes and templates choose as they do for the greatest sizes, and
-    beyond it where the range has too few sizes of two and more. Of a dim with kinks there are some on every side.
+    beyond it where the range has too few sizes of two and more. Of a dim with kinks there are some on every side, and
+    of one with steps some more, with other remainders.
     """
     ladders = []
     for dim in dims:
@@ -118,6 +123,9 @@ def sample_points(dims: Sequence[Dim], kinks: Sequence[Kink] = ()) -> list[Point
     found.append(tuple(ladder[-1] for ladder in ladders))
     for number, dim in enumerate(dims):
         below = samples_below(kinks, dim, DEGREE + 2)
+        if any(dims_of(step.left) == {dim} for step in steps):
+            more = (dim.most - 5, dim.most * 7 // 8, dim.most * 5 // 8 | 1)
+            below += [size for size in more if size >= max(2, dim.least)]
         found += itertools.product(*(below if at == number else ladder[:2] for at, ladder in enumerate(ladders)))
     return list(dict.fromkeys(found))
 

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from graphopt.errors import NotLowered
 from graphopt.flows.asked import optimized
+from graphopt.flows.ranges import FreeDims
 from graphopt.flows.source import resize
 from graphopt.model.load import load
 from graphopt.program.polynomials import Differs, Fit, Point
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
+from graphopt.program.steps import steps_of
 from graphopt.program.unifying import Lower, problem_at, sample_points, unified
 from graphopt.program.unifying_control import in_one_order
 from kernels.control import Choose, Inner, Seat
@@ -78,6 +80,22 @@ def test_a_square_is_found_and_a_power_is_not() -> None:
     assert all(at(found, {"s": s}) == 3 * s * s + 5 for s in range(1, 41))
     with pytest.raises(Differs, match="a stride is no polynomial of the sizes"):
         fit.number([s // 3 for s in sizes], "a stride")
+
+
+def test_a_number_that_grows_in_steps_is_one_of_quotients() -> None:
+    text = """g (float[1,1,s] x, float[1,1,3] w) => (float[1,1,t] y)
+    { c = Conv<strides = [3]>(x, w) y = Conv<strides = [2], pads = [1, 1]>(c, w) }"""
+    dim = Dim("s", 9, 90, 0)
+    model = ir.from_proto(support.model(text, 18))
+    steps = steps_of(model, FreeDims((dim,), {}).formula)
+    assert [step.text for step in steps] == ["((s) // (3))", "((2*((s) // (3)) + -2) // (4))"]
+    points = sample_points([dim], (), steps)
+    fit = Fit((dim,), tuple(points), (), steps)
+    rows = [(s // 3 + 1) * ((s // 3 - 1) // 2) + s for (s,) in points]
+    found = fit.number(rows, "the rows")
+    assert all(at(found, {"s": s}) == (s // 3 + 1) * ((s // 3 - 1) // 2) + s for s in range(9, 91))
+    with pytest.raises(Differs, match="the rows is no polynomial"):
+        Fit((dim,), tuple(points)).number(rows, "the rows")
 
 
 def test_a_region_that_cannot_be_of_any_size_is_named() -> None:

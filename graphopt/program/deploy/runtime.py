@@ -60,7 +60,7 @@ Terms = tuple[tuple[int, tuple[str, ...]], ...]  # a sum of products: a factor, 
 
 
 def _size(name: str, sizes: Mapping[str, int]) -> int:
-    """The size of a free dim, or the smaller or greater one of two sums, as "min(rows, 8)" has them."""
+    """The size of a free dim, or of two sums the smaller or greater one or the quotient, as "min(rows, 8)" is."""
     return sizes[name] if name in sizes else _value(ast.parse(name, mode="eval").body, sizes)
 
 
@@ -76,6 +76,8 @@ def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
             return _value(left, sizes) + _value(right, sizes)
         case ast.BinOp(left, ast.Mult(), right):
             return _value(left, sizes) * _value(right, sizes)
+        case ast.BinOp(left, ast.FloorDiv(), right):
+            return _value(left, sizes) // _value(right, sizes)
         case ast.Call(ast.Name("min" | "max" as word), [left, right]):
             return (min if word == "min" else max)(_value(left, sizes), _value(right, sizes))
     raise ProgramError(f"the bundle has a dim that this code cannot compute: {ast.unparse(tree)}.")

@@ -1,0 +1,39 @@
+"""Numbers that grow in steps of a size: a convolution of stride 2 gives (s - 3) // 2 + 1 elements of s.
+
+No polynomial of the dims gives such a number. Where the model's own dims say by what they are divided, the quotient is
+one more unknown of the polynomials (polynomials), found at samples of several remainders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx_ir as ir
+
+from graphopt.model.facts import Facts
+from kernels.size import Operation, Size, dims_of
+
+Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those that a run sets; None: it is none
+
+
+def steps_of(model: ir.Model, formula: Formula) -> tuple[Operation, ...]:
+    """The quotients of one dim by a number in the dims of the main graph's values, each once, the inner ones first."""
+    facts, found, seen = Facts(model), dict[Operation, None](), set[str]()
+    for node in model.graph:
+        for value in node.outputs:
+            for dim in facts.shape(value) or ():
+                if isinstance(dim, int) or str(dim) in seen:
+                    continue
+                seen.add(str(dim))
+                found |= dict.fromkeys(_quotients(formula(dim)))
+    return tuple(found)
+
+
+def _quotients(number: Size | int | None) -> Iterator[Operation]:
+    for product, _ in number.terms if isinstance(number, Size) else ():
+        for atom in product:
+            if isinstance(atom, Operation):
+                yield from _quotients(atom.left)
+                yield from _quotients(atom.right)
+                if atom.kind == "quotient" and isinstance(atom.right, int) and len(dims_of(atom.left)) == 1:
+                    yield atom
