@@ -94,7 +94,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     program = given if isinstance(given, Operators) else made.program
     examples: dict[tuple[int, ...], list[Given]] = {}
     for one in asked.given:
-        examples.setdefault(point_of(original, dims, one.feed), []).append(one)
+        examples.setdefault(point_of(original, free, one.feed), []).append(one)
     points = list(dict.fromkeys((*compared_points(dims), *examples)))
     verdicts = []
     with Workplace() as workplace:

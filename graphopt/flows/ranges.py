@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +29,13 @@ class FreeDims:
 
     dims: tuple[Dim, ...]
     tied: Mapping[str, Size | int]
+    outside: frozenset[str] = frozenset()  # dims that only formulas have: blocks, where length=16*blocks
 
     def at(self, point: Sequence[int]) -> dict[str, DimValue]:
         """The size of every free dim of the model where those that a run sets have these."""
         sizes = self.sizes_at(point)
-        return {**sizes, **{name: at(size, sizes) for name, size in self.tied.items()}}
+        named = {name: size for name, size in sizes.items() if name not in self.outside}
+        return {**named, **{name: at(size, sizes) for name, size in self.tied.items()}}
 
     def sizes_at(self, point: Sequence[int]) -> dict[str, int]:
         """The sizes that a run sets, by name."""
@@ -89,8 +92,10 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str])
     model to run at all. Raises OptionError where other dims are free, or a formula gives no sizes.
     """
     known = symbols_of(model)
+    used = {node.id for text in formulas.values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    outside = frozenset(name for name in ranges if name in used and name not in known)
     for name in (*ranges, *formulas):
-        if name not in known:
+        if name not in known and name not in outside:
             raise OptionError(f"there is no free dim '{shown(name)}'; {nearest(name, known)}.")
     for value in model.graph.inputs:
         if value.shape is None or any(isinstance(dim, ir.SymbolicDim) and dim.value is None for dim in value.shape):
@@ -118,16 +123,22 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str])
     for name, size in tied.items():
         if range_of(size)[0] < 0:
             raise OptionError(f"'{name}' would be {range_of(size)[0]} at the least sizes.")
-    return FreeDims(dims, tied)
+    return FreeDims(dims, tied, outside)
 
 
-def point_of(model: ir.Model, dims: Sequence[Dim], feed: Mapping[str, object]) -> tuple[int, ...]:
+def point_of(model: ir.Model, free_dims: FreeDims, feed: Mapping[str, object]) -> tuple[int, ...]:
     """The sizes that a feed has. Raises OptionError for one outside of the ranges."""
     found: dict[str, int] = {}
     for value in model.graph.inputs:
         for dim, size in zip(value.shape or (), np.asarray(feed.get(value.name or "")).shape, strict=False):
             if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
                 found.setdefault(dim.value, size)
+    for name, number in free_dims.tied.items():
+        if name in found and isinstance(number, Size) and isinstance(number.terms[0][0][0], Dim):
+            (product, factor), *others = number.terms
+            if len(product) == 1 and not any(behind for behind, _ in others):
+                found.setdefault(product[0].text, (found[name] - sum(step for _, step in others)) // factor)
+    dims = free_dims.dims
     for one in dims:
         if not one.least <= found.get(one.name, one.least) <= one.most:
             raise OptionError(f"a feed has {found[one.name]} for '{one.name}'; its range is {one.least} to {one.most}.")

@@ -340,8 +340,11 @@ class Program:
             shape = np.shape(feeds[one.name])
             if len(shape) == len(one.shape):
                 for axis, terms in one.free.items():
-                    if len(terms) == 1 and terms[0][0] == 1 and len(terms[0][1]) == 1:
-                        found.setdefault(terms[0][1][0], shape[axis])
+                    factors = {names: factor for factor, names in terms if names}
+                    (names, factor), *others = factors.items()
+                    if not others and len(names) == 1 and names[0] in self.ranges:
+                        behind = sum(number for number, names in terms if not names)
+                        found.setdefault(names[0], (shape[axis] - behind) // factor)
         for name, size in found.items():
             least, most = self.ranges[name]
             if not least <= size <= most:

@@ -114,6 +114,22 @@ def test_a_range_that_is_none_is_refused(dims: dict[str, tuple[int, int]], sente
         graphopt.compile(model(), dims=dims)  # type: ignore[arg-type]
 
 
+def test_a_dim_has_multiples_as_its_sizes() -> None:
+    text = """g (float[s,2] x) => (float[t,4,2] y, float[t] z)
+    { y = Reshape(x, shape) z = ReduceSum<keepdims = 0>(y, axes) }"""
+    small = support.model(text, 18, shape=np.array([-1, 4, 2]), axes=np.array([1, 2]))
+    x = np.random.default_rng(0).random((16, 2), np.float32)
+    made = graphopt.compile(small, dims={"blocks": (1, 5), "s": "4*blocks"}, feeds={"x": x}, threads=1)
+    assert made.verification.passed and {"blocks": 4} in made.verification.sizes
+    for rows in (4, 8, 20):
+        given = np.random.default_rng(rows).random((rows, 2), np.float32)
+        np.testing.assert_array_equal(made(x=given)["y"], given.reshape(-1, 4, 2))
+    with pytest.raises(BundleError, match=re.escape("input 'x' has the shape [7, 2]; expected is [4, 2]")):
+        made(x=np.zeros((7, 2), np.float32))
+    with pytest.raises(BundleError, match="'blocks' cannot be 6; the program is made for 1 to 5"):
+        made(x=np.zeros((24, 2), np.float32))
+
+
 def test_every_free_dim_needs_a_size_or_a_range() -> None:
     encoder = families.build("masked_encoder", 0)
     with pytest.raises(OptionError, match="'seq' has neither a size nor a range"):
