@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from kernels.ptx.machine.grammar import (
@@ -50,6 +51,7 @@ class Token:
     line: int
 
 
+@lru_cache(maxsize=4)  # a module is launched on one machine after the other, and reading it takes longer than a launch
 def read(text: str) -> PtxModule:
     """The module that a text describes; raises NotPtx with the line of what it cannot read."""
     return _Parser(text).module()
@@ -59,15 +61,17 @@ def tokens(text: str) -> list[Token]:
     """The words of a text without comments."""
     found: list[Token] = []
     at, line = 0, 1
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise NotPtx(f"line {line}: {text[at]!r} begins no word of PTX.")
-        kind = str(match.lastgroup)
-        if kind not in ("skip", "line"):
-            found.append(Token(kind, match[0], line))
-        line += match[0].count("\n")
+    for match in _TOKEN.finditer(text):
+        if match.start() != at:
+            break
         at = match.end()
+        kind = str(match.lastgroup)
+        if kind in ("skip", "line"):
+            line += match[0].count("\n")
+        else:
+            found.append(Token(kind, match[0], line))
+    if at != len(text):
+        raise NotPtx(f"line {line}: {text[at]!r} begins no word of PTX.")
     return found
 
 

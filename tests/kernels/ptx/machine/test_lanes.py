@@ -231,6 +231,7 @@ def test_asynchronous_copies_are_waited_for(wait: str, barrier: str, other: int,
         ("fence.acq_rel.cluster;", "cluster"), ("frobnicate.b32 %r2, %r3;", "does not know"),
         ("cp.async.bulk.commit_group;", "does not know"), ("add.rz.f32 %r2, %r3, %r4;", "rz"),
         ("mov.b32 %r2, %r99;", "%r99"), ("call.uni nothing, ();", "no body"),
+        ("/* two\n lines */ # %r2;", "line 11: '#' begins no word of PTX"), ("ret; ~", "'~' begins no word of PTX"),
     ],
 )  # fmt: skip
 def test_what_the_machine_does_not_know_is_refused_with_its_line(line: str, said: str) -> None:
