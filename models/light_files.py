@@ -35,8 +35,10 @@ class Statistics:
 
     def draw(self, dims: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Normal numbers with this mean and deviation, kept inside the range."""
-        values: np.ndarray = np.clip(rng.standard_normal(dims) * self.deviation + self.mean, self.low, self.high)
-        return values
+        values: np.ndarray = rng.standard_normal(dims)
+        values *= self.deviation  # in place: a large model's numbers in float64 are gigabytes
+        values += self.mean
+        return np.clip(values, self.low, self.high, out=values)
 
 
 def strip(model: onnx.ModelProto) -> onnx.ModelProto:
