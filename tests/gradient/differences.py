@@ -68,6 +68,7 @@ def _port(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
 def runner(model: onnx.ModelProto) -> Callable[[Sequence[str], Arrays], Sequence[np.ndarray]]:
     """ONNX Runtime, or ONNX's reference evaluator where that has no float64 for an operator."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 import graphopt
 from graphopt.flows.ranges import dims_of_ranges
 from graphopt.program.sized_inputs import with_sized_inputs
+from tests import support
 
 GRAPHS = {
     "a factor": """
@@ -59,7 +59,7 @@ def parsed(body: str) -> onnx.ModelProto:
 def test_every_size_is_that_of_onnx_runtime(name: str) -> None:
     model = parsed(GRAPHS[name])
     made = graphopt.compile(model, dims={"n": (1, 9)}, threads=1)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = support.session(model, optimized=True)
     for size in range(1, 10):
         x = np.random.default_rng(size).standard_normal((size, 3)).astype(np.float32)
         np.testing.assert_allclose(made(x=x)["y"], session.run(None, {"x": x})[0], rtol=1e-6)

@@ -59,6 +59,7 @@ def _expected(layer: Recurrent, arrays: dict[str, np.ndarray]) -> list[np.ndarra
         helper.make_graph([node], "g", inputs, made), opset_imports=[helper.make_opsetid("", 14)], ir_version=8
     )
     options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     found: list[np.ndarray] = session.run(None, {name: arrays[name] for name in names if name})

@@ -86,6 +86,7 @@ def test_twice_the_size_is_what_onnxruntime_says(mode, coordinates):
     )
     x = np.random.default_rng(1).standard_normal((1, 24, 1, 13, 9)).astype(np.float32)
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         model(problem, 2).SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnx import helper
 
 import graphopt
 from graphopt.model.bodies import put_bodies
 from graphopt.model.contrib.bodies import DOMAIN, OPSET, has_body
+from tests import support
 
 Arrays = Sequence[np.ndarray | None]
 GENERATOR = np.random.default_rng(5)
@@ -137,8 +137,8 @@ def with_body(model: onnx.ModelProto) -> onnx.ModelProto:
 def test_a_body_gives_what_the_operator_gives(case: str) -> None:
     """Bytes may differ by one step: ONNX Runtime rounds sums and tables of bytes in its own way."""
     model, feed = _model(case)
-    wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
-    got = ort.InferenceSession(with_body(model).SerializeToString()).run(None, feed)
+    wanted = support.session(model, optimized=True).run(None, feed)
+    got = support.session(with_body(model), optimized=True).run(None, feed)
     for one, other in zip(got, wanted, strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape
         if one.dtype.kind == "u":
@@ -149,7 +149,7 @@ def test_a_body_gives_what_the_operator_gives(case: str) -> None:
 
 def test_channels_last_are_those_of_the_standard_convolution() -> None:
     model, feed = _model("channels last")
-    (got,) = ort.InferenceSession(with_body(model).SerializeToString()).run(None, feed)
+    (got,) = support.session(with_body(model), optimized=True).run(None, feed)
     plain = helper.make_model(
         helper.make_graph(
             [helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])], "plain",
@@ -159,7 +159,7 @@ def test_channels_last_are_those_of_the_standard_convolution() -> None:
     )  # fmt: skip
     order = (0, 3, 1, 2)
     feeds = {"x": feed["i0"].transpose(order), "w": feed["i1"].transpose(order), "b": feed["i2"]}
-    (wanted,) = ort.InferenceSession(plain.SerializeToString()).run(None, feeds)
+    (wanted,) = support.session(plain, optimized=True).run(None, feeds)
     np.testing.assert_allclose(got, wanted.transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
 
 
@@ -175,10 +175,10 @@ def test_a_body_is_of_the_opset_of_its_model(case: str, opset: int) -> None:
     """What ONNX Runtime's optimizers write has the opset that was exported."""
     model, feed = _model(case)
     model.opset_import[0].version = opset
-    wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
+    wanted = support.session(model, optimized=True).run(None, feed)
     read = ir.from_proto(model)
     put_bodies(read, lambda facts: [node for node in read.graph if has_body(node)])
-    got = ort.InferenceSession(ir.to_proto(read).SerializeToString()).run(None, feed)
+    got = support.session(ir.to_proto(read), optimized=True).run(None, feed)
     for one, other in zip(got, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
 
@@ -239,7 +239,7 @@ def test_results_that_a_node_leaves_out_have_names_in_its_body() -> None:
     read = ir.from_proto(model)
     put_bodies(read, lambda facts: [one for one in read.graph if has_body(one)])
     feed = {"x": _f(2, 3, 8), "s": _f(2, 3, 8)}
-    wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
-    got = ort.InferenceSession(ir.to_proto(read).SerializeToString()).run(None, feed)
+    wanted = support.session(model, optimized=True).run(None, feed)
+    got = support.session(ir.to_proto(read), optimized=True).run(None, feed)
     for one, other in zip(got, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)

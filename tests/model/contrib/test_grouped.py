@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
 import graphopt
 from graphopt.model.contrib.bodies import DOMAIN
+from tests import support
 from tests.model.contrib.test_bodies import with_body
 
 GENERATOR = np.random.default_rng(11)
@@ -90,8 +90,8 @@ def _model(case: Case, opset: int) -> tuple[onnx.ModelProto, dict[str, np.ndarra
 def test_the_body_gives_what_the_operator_gives(name: str, opset: int) -> None:
     case = CASES[name]
     model, feed = _model(case, opset)
-    wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
-    got = ort.InferenceSession(with_body(model).SerializeToString()).run(None, feed)
+    wanted = support.session(model, optimized=True).run(None, feed)
+    got = support.session(with_body(model), optimized=True).run(None, feed)
     for one, other in zip(got, wanted, strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape
         limit = 2e-3 if case.kind is np.float16 else 1e-5  # a step of float16 between 1 and 2

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
 import graphopt
 from graphopt.model.contrib.bodies import BODIES, DOMAIN, IN_STANDARD
+from tests import support
 from tests.model.contrib.test_bodies import CASES as PLAIN
 from tests.model.contrib.test_bodies import with_body
 
@@ -163,7 +163,7 @@ def _model(case: Case) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.
     graph = helper.make_graph([node], "case", inputs, ends, kept)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    wanted = ort.InferenceSession(model.SerializeToString()).run(None, every)
+    wanted = support.session(model, optimized=True).run(None, every)
     del model.graph.output[:]
     model.graph.output.extend(helper.make_tensor_value_info(name, kind, one.shape)
                               for name, kind, one in zip(made, case.results, wanted, strict=True))  # fmt: skip
@@ -174,7 +174,7 @@ def _model(case: Case) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.
 def test_a_body_gives_what_the_operator_gives(name: str) -> None:
     """Relative to the largest result: ONNX Runtime adds up in other orders."""
     model, feed, wanted = _model(CASES[name])
-    got = ort.InferenceSession(with_body(model).SerializeToString()).run(None, feed)
+    got = support.session(with_body(model), optimized=True).run(None, feed)
     for one, other in zip(got, wanted, strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * max(np.abs(other).max(), 1))

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import graphopt
 from graphopt.errors import BundleError, OptionError
 from graphopt.program.deploy.compiled import Compiled
 from models.families import cached_decoder
+from tests import support
 from tests.program.deploy.test_c_example import WARNINGS
 
 MOST, TOKENS = 15, 12
@@ -39,7 +39,7 @@ def empty() -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def expected(model: onnx.ModelProto) -> list[int]:
     """Greedy tokens of ONNX Runtime."""
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = support.session(model, optimized=True)
     names, token, found, caches = [one.name for one in session.get_outputs()], 7, [], empty()
     for _ in range(TOKENS):
         made = dict(zip(names, session.run(None, {"input_ids": np.array([[token]]), **caches}), strict=True))
@@ -65,7 +65,7 @@ def test_a_returned_cache_is_fed_again_as_it_is(step: Compiled, expected: list[i
 
 def test_a_prompt_in_one_call_and_then_step_by_step(model: onnx.ModelProto) -> None:
     step = graphopt.compile(model, dims={"batch": 1, "seq": (1, 6), "past": (0, MOST)}, caches=True)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = support.session(model, optimized=True)
     names, caches, theirs = [one.name for one in session.get_outputs()], empty(), empty()
     memory = None
     for tokens in ([5, 9, 2, 7, 7, 1], [3], [4, 4], [8]):

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 
 from graphopt.program.deploy.cuda.bundle import TaskProgram
 from graphopt.program.gpu import link_tasks
@@ -19,6 +18,7 @@ from kernels.ptx.emulated import EmulatedTasks, RunWay
 from kernels.ptx.machine.launching import ORDERS, Adversary
 from kernels.ptx.tables import TaskDescription
 from kernels.target import Target, cuda
+from tests import support
 
 Array = npt.NDArray[Any]
 SM_90 = cuda("sm_90")
@@ -37,7 +37,7 @@ def compared(
     lowered = lower(ir.from_proto(proto), target)
     linked = link_tasks(lowered, "model")
     text = TaskProgram.of(linked, target).text
-    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = support.session(proto, optimized=True)
     expected = session.run(None, dict(feeds))
     description = TaskDescription.of(linked.listing, target, WORKERS, linked.bytes_of)
     program = EmulatedTasks(text, description, linked.weights)

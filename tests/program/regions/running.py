@@ -50,6 +50,7 @@ def compare(proto: onnx.ModelProto, seed: int = 0, target: Target | None = None,
         drawn = generator.standard_normal(argument.shape) * (10 if not argument.dtype.is_float else 1)
         feeds[argument.name] = (drawn > 0) if argument.dtype.value == "bool" else drawn.astype(argument.dtype.numpy)
     options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     for got, wanted in zip(run_lowered(lowered, feeds), session.run(None, feeds), strict=True):

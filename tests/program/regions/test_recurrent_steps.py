@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 
 import graphopt
 from graphopt.program.regions import recurrent
 from graphopt.program.regions.lower import lower
 from kernels.target import host
+from tests import support
 from tests.program.gpu.test_recurrent import layer
 
 
@@ -52,6 +52,6 @@ def test_shared_steps_are_equal(
     compiled = graphopt.compile(proto, threads=2)
     assert len(compiled.linked.listing.runs) > 6
     feeds = {"x": np.random.default_rng(0).standard_normal((6, 1, 5)).astype(np.float32)}
-    expected = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    expected = support.session(proto, optimized=True).run(None, feeds)
     for found, want in zip(compiled.run(None, feeds), expected, strict=True):
         np.testing.assert_allclose(found, want, rtol=0, atol=2e-6 * max(1.0, float(np.abs(want).max())))

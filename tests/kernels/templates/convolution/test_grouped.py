@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution
 from kernels.templates.convolution.steps import Merged, merged
 from kernels.tensor.expression import relu
+from tests import support
 from tests.kernels.templates.convolution.oracle import run, sample
 
 TOLERANCE = 2e-5  # as in test_direct
@@ -69,7 +69,7 @@ def test_odd_groups_are_what_onnx_runtime_computes(groups, depth, width):
     model = helper.make_model(
         helper.make_graph([node], "g", [x, w], [y]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
     )
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = support.session(model, optimized=True)
     feeds = {"x": taken.x.reshape(1, -1, 7, 9), "w": taken.weights.reshape(groups * width, depth, 3, 3)}
     (expected,) = session.run(None, feeds)
     for candidate in candidates(problem, host())[:3]:

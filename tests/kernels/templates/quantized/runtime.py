@@ -19,6 +19,7 @@ def outputs(nodes: Sequence[NodeProto], feeds: Mapping[str, Array], result: int,
     graph = helper.make_graph(list(nodes), "g", given, [helper.make_tensor_value_info("y", result, None)])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     session = ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -52,6 +52,7 @@ def expected(proto: onnx.ModelProto, feeds: dict[str, Array], engine: Engine) ->
     if engine == "reference":
         return [np.asarray(one) for one in ReferenceEvaluator(proto).run(None, feeds)]
     options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnx import helper
 
 from graphopt.program.expansion import expanded
 from graphopt.program.regions.lower import lower
 from kernels.target import host
+from tests import support
 from tests.program.regions.running import run_lowered
 
 
@@ -38,7 +38,7 @@ def compare(
     graph = helper.make_graph([node], "g", [given, *others], [result], kept)
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, ir_version=10, opset_imports=imports)
-    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = support.session(proto, optimized=True)
     (wanted,) = session.run(None, feeds)
     (found,) = run_lowered(lower(expanded(ir.from_proto(proto)), host()), feeds)
     if tolerance:
