@@ -48,7 +48,7 @@ shapes = st.builds(
 choices, seeds = st.integers(0, 5), st.integers(0, 1000)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(one=shapes, choice=choices, seed=seeds, target=st.sampled_from(HERE))
 def test_any_size(one: Attention, choice: int, seed: int, target: Target) -> None:
     _check(one, target, choice, seed)

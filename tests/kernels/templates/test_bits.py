@@ -25,7 +25,7 @@ def packed(codes: np.ndarray, bits: int) -> np.ndarray:
     return np.bitwise_or.reduce(padded << (np.arange(each) * bits), axis=-1).astype(np.uint8)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     dims=st.tuples(st.integers(1, 30), st.integers(1, 60), st.integers(1, 200)), bits=st.sampled_from((2, 4, 8)),
     block=st.sampled_from((16, 32, 64)), zeros=st.sampled_from(("middle", "codes", "floats")),
@@ -79,7 +79,7 @@ def _drawn(columns: int, depth: int, bits: int, block: int, zeros: str):
     return product, given, b, most
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     dims=st.tuples(st.integers(1, 200), st.integers(1, 200)), bits=st.sampled_from((2, 4, 8)),
     block=st.sampled_from((8, 16, 32, 128)), zeros=st.sampled_from(("middle", "codes", "floats")),
@@ -121,7 +121,7 @@ DOTS = tuple(one for one in HERE if bits_dots.fits(BitsProduct(1, 64, 64, 4, 32)
 
 
 @pytest.mark.skipif(not DOTS, reason="this processor has no dot products of bytes")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     dims=st.tuples(st.integers(1, 200), st.integers(1, 300)), bits=st.sampled_from((2, 4, 8)),
     block=st.sampled_from((16, 32, 256)), zeros=st.sampled_from(("middle", "codes", "floats")),

@@ -140,7 +140,7 @@ def chains(draw: st.DrawFn) -> tuple[Elementwise, dict[str, storage.Array]]:
     return Elementwise(axes, tuple(outputs)), arrays
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(chains(), st.sampled_from(HERE), st.integers(0, 2))
 def test_chains_of_any_shape_equal_the_interpreter(
     case: tuple[Elementwise, dict[str, storage.Array]], target: Target, vectors: int

@@ -46,7 +46,7 @@ def _run(gemm: Gemm, target: Target, choice: int, a: np.ndarray, b: np.ndarray, 
     return run_guarded(kernel, {"a": a, "b": stored, **more})["c"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(rows=sizes, columns=sizes, depth=sizes, choice=st.integers(0, 9), constant=st.booleans(), seed=seeds,
        target=st.sampled_from(HERE))  # fmt: skip
 def test_any_size(rows: int, columns: int, depth: int, choice: int, constant: bool, seed: int, target: Target) -> None:
@@ -57,7 +57,7 @@ def test_any_size(rows: int, columns: int, depth: int, choice: int, constant: bo
     assert (np.abs(got - exact) <= _bound(a, b)).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     dims=st.tuples(st.integers(1, 40), st.integers(1, 70), st.integers(0, 150)), part=st.integers(1, 60),
     tile=st.tuples(*[st.integers(1, 4)] * 2), stretches=st.tuples(*[st.integers(1, 4)] * 2),
@@ -87,7 +87,7 @@ def test_float64(
     assert (np.abs(got - exact) <= (k + 2) * 2.0**-53 * (np.abs(left) @ np.abs(right)) + 1e-300).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     dims=st.tuples(st.integers(1, 40), st.integers(1, 70), st.integers(0, 150)), part=st.integers(1, 60),
     tile=st.tuples(*[st.integers(1, 4)] * 2), stretches=st.tuples(*[st.integers(1, 4)] * 2), transposed=st.booleans(),
@@ -163,7 +163,7 @@ def test_products_taken_whole_and_in_parts_are_rivals() -> None:
     assert len(found) == 2 and {one.depth_block is None for one in found} == {True, False}
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     batch=st.lists(st.integers(1, 3), min_size=1, max_size=2), shared=st.booleans(), transposed_a=st.booleans(),
     transposed_b=st.booleans(), constant=st.booleans(), dims=st.tuples(*[st.integers(1, 40)] * 3),
@@ -197,7 +197,7 @@ def test_rows_apart_leave_what_lies_between() -> None:
     assert (rows[:, 20:] == 7).all() and got[0] == 7
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     rows=st.integers(1, 30), columns=st.integers(1, 50), depth=st.integers(0, 20), which=st.integers(0, 5), seed=seeds
 )

@@ -53,7 +53,7 @@ def _check(problem: Indexed, expected: np.ndarray, **arrays: np.ndarray) -> None
     np.testing.assert_array_equal(got.reshape(expected.shape), expected)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(shape=shapes, indices=st.lists(st.integers(0, 4), max_size=2).map(tuple), axis=st.integers(-3, 2),
        dtype=st.sampled_from(DTYPES), seed=seeds)  # fmt: skip
 def test_gather(shape: tuple[int, ...], indices: tuple[int, ...], axis: int, dtype: DType, seed: int) -> None:
@@ -74,7 +74,7 @@ def test_long_rows_are_copied_as_vectors_and_by_several_blocks() -> None:
     _check(problem, data[index], data=data, indices=index)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(shape=shapes, axis=st.integers(0, 2), dtype=st.sampled_from(DTYPES), seed=seeds, data=st.data())
 def test_elements(shape: tuple[int, ...], axis: int, dtype: DType, seed: int, data: st.DataObject) -> None:
     axis = min(axis, len(shape) - 1)
@@ -85,7 +85,7 @@ def test_elements(shape: tuple[int, ...], axis: int, dtype: DType, seed: int, da
     _check(indexed.gather_elements(shape, axis, dims, dtype), expected, data=values, indices=index)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(shape=shapes, axis=st.integers(0, 2), reduction=st.sampled_from(["none", "add", "mul", "min", "max"]),
        dtype=st.sampled_from([DType.F32, DType.I64, DType.I32]), seed=seeds)  # fmt: skip
 def test_scatter_elements(
@@ -101,7 +101,7 @@ def test_scatter_elements(
     _check(problem, expected, data=values, indices=index, updates=updates)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(shape=shapes, batch=st.integers(0, 1), places=st.lists(st.integers(1, 3), max_size=2), seed=seeds,
        data=st.data(), dtype=st.sampled_from(DTYPES))  # fmt: skip
 def test_gather_nd(
@@ -117,7 +117,7 @@ def test_gather_nd(
     _check(indexed.gather_nd(shape, dims, dtype, batch_dims=batch), expected, data=values, indices=index)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     shape=shapes, count=st.integers(1, 4), reduction=st.sampled_from(["none", "add", "max"]), seed=seeds, data=st.data()
 )

@@ -40,7 +40,7 @@ def test_numbers_are_those_that_the_bits_say() -> None:
         np.testing.assert_array_equal(numbers(_short(given, dtype), dtype), given)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     dims=st.tuples(st.integers(1, 40), st.integers(1, 90), st.integers(0, 150)), batch=st.integers(1, 3),
     choice=st.integers(0, 9), dtype=NARROW, target=st.sampled_from(HERE),
@@ -90,7 +90,7 @@ def _convolved(problem, kernel, dtype) -> tuple[np.ndarray, np.ndarray]:
     return run(kernel, Sample(problem, taken.x, stored)), Sample(problem, taken.x, numbers(stored, dtype)).expected
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     channels=st.tuples(st.integers(1, 40), st.integers(1, 40)), size=st.tuples(*[st.integers(3, 12)] * 2),
     kernel=st.sampled_from((1, 3)), stride=st.integers(1, 2), order=st.sampled_from(("NCHW", "NHWC", "NCHWc")),
@@ -116,7 +116,7 @@ def test_parts_of_the_channels_are_widened_one_after_the_other() -> None:
         assert kernel.operand("weights").bytes == 2 * 64 * 32 * 9
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(
     channels=st.tuples(st.integers(1, 40), st.integers(1, 40)), size=st.tuples(*[st.integers(3, 14)] * 2),
     outputs=st.sampled_from((2, 4)), from_taps=st.booleans(), number=st.integers(0, 20), dtype=NARROW,

@@ -29,7 +29,7 @@ def reference(x: np.ndarray, axes: tuple[int, ...], epsilon: float, center: str 
         return moved / np.sqrt((moved**2).mean(axis=axes, keepdims=True) + epsilon)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data(), st.sampled_from(HERE), st.sampled_from(("mean", "none")), st.integers(0, 1))
 def test_layer_and_root_mean_square_normalization(data: st.DataObject, target: Target, center: str, which: int) -> None:
     shape = (data.draw(st.sampled_from((1, 2, 5, 37))), data.draw(st.sampled_from(SIZES)))

@@ -87,7 +87,7 @@ def problems(draw: st.DrawFn) -> Pooling:
 
 
 @given(problems(), st.integers(0, 1), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_any_pooling_is_what_its_definition_says(problem, number, target):
     windows = problem.windows
     x = np.random.default_rng(0).standard_normal((windows.input.batch, windows.input.channels, *windows.input.size))

@@ -97,7 +97,7 @@ sizes = {
 }  # fmt: skip
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(peepholes=st.booleans(), **sizes)
 def test_lstm(
     peepholes: bool, steps: int, batch: int, hidden: int, inputs: int, directions: tuple, choice: int, seed: int,
@@ -107,7 +107,7 @@ def test_lstm(
     _check(layer, inputs, choice, seed, target)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(before=st.booleans(), **sizes)
 def test_gru(
     before: bool, steps: int, batch: int, hidden: int, inputs: int, directions: tuple, choice: int, seed: int,

@@ -32,7 +32,7 @@ def layers(draw: st.DrawFn) -> Recurrent:
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(layers(), st.integers(0, 3), st.integers(0, 999), st.sampled_from(HERE))
 def test_steps_one_by_one_are_the_layer(layer: Recurrent, choice: int, seed: int, target: Target) -> None:
     draw, many = np.random.default_rng(seed), len(layer.directions)

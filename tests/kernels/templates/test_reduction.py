@@ -39,7 +39,7 @@ def reference(op: str, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return getattr(np, op)(flat, axis=-1, **arguments)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data(), st.sampled_from(get_args(Op)), st.sampled_from(HERE), st.integers(0, 1))
 def test_any_axes_of_any_shape(data: st.DataObject, op: Op, target: Target, which: int) -> None:
     rank = data.draw(st.integers(1, 4))

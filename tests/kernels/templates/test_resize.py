@@ -67,7 +67,7 @@ def problems(draw: st.DrawFn) -> tuple[Resize, int]:
 
 
 @given(problems(), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_any_resizing_is_what_the_reference_says(drawn, target):
     problem, rank = drawn
     shape = (problem.input.batch, problem.input.channels, *problem.input.size)

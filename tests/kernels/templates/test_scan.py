@@ -16,7 +16,7 @@ from tests.kernels.guard import run_guarded
 seeds = st.integers(0, 1000)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(shape=st.lists(st.integers(0, 20), min_size=1, max_size=3).map(tuple), axis=st.integers(-1, 2),
        dtype=st.sampled_from([DType.F32, DType.F64, DType.I32, DType.I64]), exclusive=st.booleans(),
        reverse=st.booleans(), seed=seeds)  # fmt: skip

@@ -28,7 +28,7 @@ def reference(x: np.ndarray, axes: tuple[int, ...], logarithm: bool) -> np.ndarr
         return difference - np.log(total) if logarithm else np.exp(difference) / total
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data(), st.sampled_from(HERE), st.booleans(), st.integers(0, 1))
 def test_any_axis_of_any_shape(data: st.DataObject, target: Target, logarithm: bool, which: int) -> None:
     rank = data.draw(st.integers(1, 3))

@@ -40,7 +40,7 @@ def problems(draw: st.DrawFn) -> Convolution:
 
 
 @given(problems(), st.integers(0, 9), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_any_depthwise_convolution_is_what_its_definition_says(problem, number, target):
     found = depthwise.candidates(problem, target)
     taken = sample(problem)

@@ -63,7 +63,7 @@ def problems(draw: st.DrawFn, dilation: int = 2, pad: int = 3) -> Convolution:
 @given(
     st.one_of(problems(), problems(dilation=14, pad=16)), st.integers(0, 9), st.sampled_from((host(), x86_64_v3()))
 )  # fmt: skip
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=50)
 def test_any_convolution_is_what_its_definition_says(problem, number, target):
     taken = sample(problem)
     found = candidates(problem, target)

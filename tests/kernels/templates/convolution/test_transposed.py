@@ -39,7 +39,7 @@ def by_onnxruntime(taken: Sample, attributes: dict[str, object], rank: int) -> n
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_any_transposed_convolution_is_what_onnxruntime_says(data):
     rank = data.draw(st.sampled_from((1, 2, 2)))
 

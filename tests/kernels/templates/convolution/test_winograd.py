@@ -62,7 +62,7 @@ def problems(draw: st.DrawFn) -> Convolution:
 
 
 @given(problems(), st.sampled_from((2, 4)), st.integers(0, 20), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_any_plain_3x3_convolution_is_what_its_definition_says(problem, outputs, number, target):
     found = [one for one in winograd.candidates(problem, target) if one.outputs == outputs]
     taken = sample(problem)
@@ -91,7 +91,7 @@ def deep(draw: st.DrawFn) -> Convolution:
 
 
 @given(deep(), st.integers(0, 40), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_kernels_of_several_planes_are_what_their_definition_says(problem, number, target):
     found = winograd.candidates(problem, target)
     candidate = found[number % len(found)]
@@ -117,7 +117,7 @@ def several(draw: st.DrawFn) -> Convolution:
 
 
 @given(several(), st.integers(0, 60), st.booleans(), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 def test_images_that_share_weights_are_what_their_definition_says(problem, number, shared, target):
     bias = problem.bias()
     problem = problem.with_epilogue(lambda sums: relu(sums + bias))
@@ -181,7 +181,7 @@ def grouped(draw: st.DrawFn) -> Convolution:
 
 
 @given(grouped(), st.integers(0, 40), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_groups_are_what_their_definition_says(problem, number, target):
     bias = problem.bias()
     problem = problem.with_epilogue(lambda sums: relu(sums + bias + 1.0))  # not zero where no channel is

@@ -66,7 +66,7 @@ def problems(draw: st.DrawFn, depthwise: bool = False) -> QuantizedConvolution:
 
 
 @given(problems(), st.integers(0, 99), st.sampled_from(TARGETS))
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 def test_any_convolution_is_exact(problem: QuantizedConvolution, number: int, target: Target) -> None:
     x, weights = byte_images(problem, number)
     found = candidates(problem, target)
@@ -75,7 +75,7 @@ def test_any_convolution_is_exact(problem: QuantizedConvolution, number: int, ta
 
 
 @given(problems(depthwise=True), st.integers(0, 99), st.sampled_from(TARGETS))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 def test_any_depthwise_convolution_is_exact(problem: QuantizedConvolution, number: int, target: Target) -> None:
     x, weights = byte_images(problem, number)
     found = depthwise.candidates(problem, target)
@@ -86,7 +86,7 @@ def test_any_depthwise_convolution_is_exact(problem: QuantizedConvolution, numbe
 
 
 @given(problems(), st.integers(0, 99), st.sampled_from(TARGETS))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 def test_computed_weights_are_packed_as_constant_ones_are(
     problem: QuantizedConvolution, number: int, target: Target
 ) -> None:

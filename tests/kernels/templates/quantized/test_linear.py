@@ -40,7 +40,7 @@ def _run(target: Target, x: Array, scale: Array, zero: Array | None, kind: DType
     return run_guarded(ELEMENTWISE.kernel(problem, target), arrays)["y"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(shapes, st.sampled_from(NARROW), st.booleans(), st.booleans(), st.integers(0, 99), st.sampled_from(TARGETS))
 def test_quantize(
     shape: tuple[int, ...], kind: DType, per_axis: bool, with_zero: bool, seed: int, target: Target
@@ -59,7 +59,7 @@ def test_quantize(
     np.testing.assert_array_equal(_run(target, x, scale, zero, kind), expected.reshape(-1))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(shapes, st.sampled_from((*NARROW, DType.I32)), st.booleans(), st.booleans(), st.integers(0, 99),
        st.sampled_from(TARGETS))  # fmt: skip
 def test_dequantize(

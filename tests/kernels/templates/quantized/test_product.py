@@ -46,7 +46,7 @@ def _run(
     return run_guarded(kernel, {"a": a, "b": packed, **more})["c"].reshape(shape)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_any_product_is_exact(data: st.DataObject) -> None:
     rows, columns, depth = (data.draw(sizes) for _ in range(3))
@@ -74,7 +74,7 @@ def test_any_product_is_exact(data: st.DataObject) -> None:
     np.testing.assert_array_equal(got, exact)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(sizes, sizes, sizes, st.sampled_from((DType.U8, DType.I8)), st.integers(0, 200), st.integers(0, 99),
        st.sampled_from(TARGETS))  # fmt: skip
 def test_matmul_integer(
@@ -88,7 +88,7 @@ def test_matmul_integer(
     np.testing.assert_array_equal(_run(product, target, number, a, b)[0], expected)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(sizes, sizes, sizes, st.integers(0, 255), st.integers(0, 255), st.integers(0, 99), st.sampled_from(TARGETS))
 def test_qlinear_matmul(
     rows: int, columns: int, depth: int, zero: int, y_zero: int, number: int, target: Target
