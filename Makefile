@@ -46,7 +46,7 @@ lint: $(STAMP)
 	$(VENV)/bin/mypy
 
 test: lint
-	$(VENV)/bin/python -m pytest -q -n 2
+	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
 bars: $(BENCH_STAMP)
 	$(BENCH_VENV)/bin/python -m bench.bars --keep $(DATA_OPTION)
