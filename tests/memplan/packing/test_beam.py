@@ -22,7 +22,7 @@ def _verified(problem: MemoryProblem, reduced: Reduced, placed: Placed) -> None:
     verify(problem, packing(problem, reduced, placed, proved=False))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(problems(most=12))
 def test_small_problems_with_gaps_and_alignments_are_packed(problem: MemoryProblem) -> None:
     reduced = reduce(problem)

@@ -21,7 +21,7 @@ from memplan.work import Work
 from tests.memplan.packing.drawn import least_arena, problems
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(problems())
 def test_the_least_arena_is_found_and_proved(problem: MemoryProblem) -> None:
     plan = solve(problem)
@@ -30,7 +30,7 @@ def test_the_least_arena_is_found_and_proved(problem: MemoryProblem) -> None:
     assert plan.proved_optimal
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems(most=14, free_pins=True))
 def test_every_packing_is_verified(problem: MemoryProblem) -> None:
     try:

@@ -73,7 +73,7 @@ def step(seed: int, layers: int) -> Graph:
     return Graph(tuple(values), tuple(operators))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 10), st.floats(0.3, 0.7))
 def test_plans_of_steps_never_read_a_weight_that_was_changed(seed: int, layers: int, share: float) -> None:
     graph = step(seed, layers)

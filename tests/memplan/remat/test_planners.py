@@ -35,7 +35,7 @@ graphs = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs, st.integers(0, 10**9))
 def test_dropped_gaps_are_made_again_and_pruning_keeps_the_peak(graph: Graph, seed: int) -> None:
     arrays = arrays_of(graph)
@@ -55,7 +55,7 @@ def test_dropped_gaps_are_made_again_and_pruning_keeps_the_peak(graph: Graph, se
         assert len(prune(numbers, runs, 10**9)[0]) == len(order), "with room for everything nothing runs twice"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs, st.sampled_from([0.7, 0.85, 1.0]), st.sampled_from([0.0, 0.3, 1.0]), st.booleans())
 def test_eviction_keeps_its_budget_or_gives_up(graph: Graph, share: float, shared: float, fitting: bool) -> None:
     arrays = arrays_of(graph)
@@ -207,7 +207,7 @@ def test_evictions_end_where_a_large_graph_has_segments_and_they_get_no_cheaper(
     assert seen[:asked] == list(RULES[:asked]) and len(seen) % asked == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs, st.integers(0, 10**9))
 def test_segments_and_what_is_held_can_be_anything(graph: Graph, seed: int) -> None:
     arrays = arrays_of(graph)

@@ -38,7 +38,7 @@ def mirrored_chain(length: int, size: int = 10) -> Graph:
     return Graph(tuple(values), tuple(operators))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9), st.integers(5, 7), st.sampled_from([0.7, 0.8, 0.9, 0.97]))
 def test_small_graphs_are_solved_as_cheaply_as_can_be(seed: int, count: int, share: float) -> None:
     graph = tiny_graph(seed, count)
