@@ -134,10 +134,10 @@ def point_of(model: ir.Model, free_dims: FreeDims, feed: Mapping[str, object]) -
             if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
                 found.setdefault(dim.value, size)
     for name, number in free_dims.tied.items():
-        if name in found and isinstance(number, Size) and isinstance(number.terms[0][0][0], Dim):
-            (product, factor), *others = number.terms
-            if len(product) == 1 and not any(behind for behind, _ in others):
-                found.setdefault(product[0].text, (found[name] - sum(step for _, step in others)) // factor)
+        factors = [(product, factor) for product, factor in number.terms if product] if isinstance(number, Size) else []
+        if name in found and len(factors) == 1 and len(factors[0][0]) == 1 and isinstance(factors[0][0][0], Dim):
+            (product, factor), behind = factors[0], at(number, dict.fromkeys(free_dims.names, 0))
+            found.setdefault(product[0].text, (found[name] - behind) // factor)
     dims = free_dims.dims
     for one in dims:
         if not one.least <= found.get(one.name, one.least) <= one.most:
