@@ -29,10 +29,10 @@ from graphopt.program.kinks import Kink
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order
 from graphopt.program.quantizing import in_integers
+from graphopt.program.regions.kernels import Kernels
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
-from graphopt.program.regions.scope import Kernels
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
 from graphopt.program.weights import GROWTH, NOT_PACKED, Packed, Weights, bytes_of
@@ -186,7 +186,7 @@ def make_listing(
     In `begun` the kernels are compiled as soon as they are written, as the program will likely have them.
     Raises OptionError for a budget that is not kept, and NotLowered where an operator has no kernel.
     """
-    kernels: Kernels = {}
+    kernels = Kernels()
 
     common = CommonFunctions(name, target)
 
@@ -199,8 +199,9 @@ def make_listing(
         ordered, changed = changed_in_place(one)
         known = kernels if tight else None
         found = lower(
-            ordered, target, exact=exact, precision=precision, tight=tight, caches=changed, kernels=known, written=begin
-        )
+            ordered, target, exact=exact, precision=precision, tight=tight, caches=changed, kernels=known,
+            written=None if tight else begin,
+        )  # fmt: skip
         return _chosen(found, tuning)
 
     model = _folded(model)
@@ -209,6 +210,8 @@ def make_listing(
         lowered = in_best_order(lowered)
     else:
         lowered = fitting.fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True), costs)
+        for kernel in {region.kernel.name: region.kernel for region in lowered.regions}.values():
+            begin(kernel)  # of what was tried and not taken none is compiled
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
     return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)

@@ -35,6 +35,7 @@ from graphopt.program.regions.images.borders import (
 from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
 from graphopt.program.regions.images.operators import lower_images
 from graphopt.program.regions.images.pointwise import lower_pointwise
+from graphopt.program.regions.kernels import Kernels
 from graphopt.program.regions.movement import join_tiles, lower_movement, parts_of
 from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.products import lower_product
@@ -45,7 +46,7 @@ from graphopt.program.regions.rotary import lower_rotary
 from graphopt.program.regions.routines.stage import Definition
 from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
-from graphopt.program.regions.scope import Kernels, LowerBody, Scope, Written
+from graphopt.program.regions.scope import LowerBody, Scope, Written
 from graphopt.program.regions.view import View
 from graphopt.program.regions.wide import kept_wide
 from kernels.errors import KernelsError

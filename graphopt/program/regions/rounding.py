@@ -35,7 +35,7 @@ def product_template(scope: Scope, node: ir.Node, problem: Gemm) -> tuple[Templa
         ways.append((UNIT_PRODUCT, rounded))
     if dots.are_faster(target) and dots.serves(rounded, target):
         ways.append((DOT_PRODUCT, rounded))
-    return min(ways, key=lambda way: way[0].likely(way[1], target))
+    return min(ways, key=lambda way: scope.likely(*way))
 
 
 def convolution_template(scope: Scope, node: ir.Node, problem: Convolution) -> Template[Convolution, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +25,7 @@ from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
 from graphopt.program.regions.images.image import Home, Image
+from graphopt.program.regions.kernels import Kernels
 from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.region import Constant, Controlled, Lowered, Origin, Problems, Region
 from graphopt.program.regions.view import View
@@ -45,7 +46,6 @@ else:
 Places = Mapping[str, Buffer | Place]  # by the names of a kernel's operands; a buffer stands for its start
 Problem = TypeVar("Problem")
 Candidate = TypeVar("Candidate")
-Kernels = dict[Hashable, Kernel]  # that were built, by their problems
 Written = Callable[[Kernel], None]  # hears of each kernel as soon as there is one
 LowerBody = Callable[[ir.Model, str], Lowered]  # a model, and what the names of its kernels begin with
 
@@ -92,7 +92,7 @@ class Scope:
         for at, output in enumerate(model.graph.outputs):
             self._number.setdefault(output, at)
         self._buffers = self._named = 0
-        self._kernels: Kernels = {} if kernels is None else kernels
+        self._kernels = Kernels() if kernels is None else kernels
         self._written = written
         self._symbols: dict[sympy.Symbol, int] | None = None
         self.counts = Counts(self.facts, model.graph)
@@ -347,14 +347,19 @@ class Scope:
     def kernel(self, template: Template[Problem, Candidate], problem: Problem) -> Kernel:
         """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
         key = (self._prefix, template.name, template.variant, problem)
-        if key not in self._kernels:
-            name = f"{self._prefix}{template.name}_{len(self._kernels)}"
+        built = self._kernels.built
+        if key not in built:
+            name = f"{self._prefix}{template.name}_{len(built)}"
             write = ptx.task if self.target.is_gpu else Template.kernel
-            self._kernels[key] = write(template, problem, self.target, name)
+            built[key] = write(template, problem, self.target, name)
             if self._written is not None:
-                self._written(self._kernels[key])
-        self.problems[self._kernels[key].name] = template, problem
-        return self._kernels[key]
+                self._written(built[key])
+        self.problems[built[key].name] = template, problem
+        return built[key]
+
+    def likely(self, template: Template[Problem, Candidate], problem: Problem) -> float:
+        """Nanoseconds of a problem's likely best candidate."""
+        return self._kernels.likely(template, problem, self.target)
 
     def inner(self, body: ir.Model, prefix: str) -> Lowered:
         """The regions of a body, whose kernels' names begin with `prefix`."""

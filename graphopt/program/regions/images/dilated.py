@@ -57,7 +57,7 @@ def parted(scope: Scope, node: ir.Node, tree: Tree, problem: Convolution) -> Con
     )
     small = replace(problem, input=next(layouts), output=next(layouts), dilations=(1, 1, 1), pads=(0, 1, 1))
     template = convolution_template(scope, node, problem)
-    before, after = (template.likely(one, target) for one in (problem, small))
+    before, after = (scope.likely(template, one) for one in (problem, small))
     size = DType.F32.bytes * max(source.passing, problem.output.passing)
     return small if after + nanoseconds(COPIES * size / target.rate(2 * size), target) < before else None
 

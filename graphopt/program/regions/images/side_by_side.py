@@ -37,10 +37,10 @@ def pixels_of(scope: Scope, node: ir.Node, tree: Tree, problem: Convolution) -> 
     width = problem.output.size[2]
     template = convolution_template(scope, node, problem)
     turned = turning(problem.output, target) if problem.output.order == "NCHW" else 0.0
-    times = {1: template.likely(problem, target)}
+    times = {1: scope.likely(template, problem)}
     for pixels in range(2, most + 1):
         if width % pixels == 0:
-            times[pixels] = template.likely(wider(problem, pixels), target) + turned
+            times[pixels] = scope.likely(template, wider(problem, pixels)) + turned
     return min(times, key=lambda pixels: times[pixels])
 
 
