@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -10,14 +13,16 @@ import pytest
 import graphopt
 from bench.node_tests import node_test, value_of
 from graphopt.errors import BudgetNotKept, OptionError
+from graphopt.program import make as making
 from graphopt.program.deploy.compiled import Whole
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.listing import link
-from graphopt.program.make import make
+from graphopt.program.make import make, make_listing
 from graphopt.program.order import in_best_order, region_graph, run_in_order, side_by_side, within_budget
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
-from kernels.target import host, named
+from kernels.llvm.load import ObjectCache
+from kernels.target import Target, host, named
 from tests import support
 from tests.program.regions.running import run_lowered
 
@@ -180,3 +185,28 @@ def test_a_program_has_the_dims_that_a_model_declares_where_an_engine_makes_othe
     feed = dict(zip(names, map(value_of, test.data_sets[0][0]), strict=True))
     (found,) = graphopt.compile(test.model, feeds=[feed], threads=1).run(None, feed)
     assert found.shape == (2,) and (found == value_of(test.data_sets[0][1][0])).all()
+
+
+def test_under_a_budget_kernels_are_compiled_once_they_are_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A search lowers many models in tiles, and most of their kernels are in no program."""
+    begun: list[str] = []
+    told: list[bool] = []
+
+    class Heard(ObjectCache):
+        def begin(self, text: str, target: Target) -> None:
+            begun.append(text)
+
+    def lowered(*given: Any, **how: Any) -> Lowered:
+        told.extend([how["written"] is not None] if how["tight"] else [])
+        return lower(*given, **how)
+
+    monkeypatch.setattr(making, "lower", lowered)
+    weights = {"grow": np.ones((32, 256), np.float32), "shrink": np.ones((256, 32), np.float32)}
+    model = _model("g (float[64,32] x) => (float[64,32] y) { a = MatMul(x, grow) y = MatMul(a, shrink) }", **weights)
+    found, linked = make_listing(model, host(), "g", False, 40 << 10, begun=Heard(tmp_path))
+    assert linked.plan.arena_size <= 40 << 10
+    assert told and not any(told)
+    names = {region.kernel.name for region in found.regions}
+    assert all(any(name in text for text in begun) for name in names)
