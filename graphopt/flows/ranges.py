@@ -136,7 +136,7 @@ def point_of(model: ir.Model, free_dims: FreeDims, feed: Mapping[str, object]) -
     for name, number in free_dims.tied.items():
         factors = [(product, factor) for product, factor in number.terms if product] if isinstance(number, Size) else []
         if name in found and len(factors) == 1 and len(factors[0][0]) == 1 and isinstance(factors[0][0][0], Dim):
-            (product, factor), behind = factors[0], at(number, dict.fromkeys(free_dims.names, 0))
+            (product, factor), behind = factors[0], at(number, dict.fromkeys([dim.name for dim in free_dims.dims], 0))
             found.setdefault(product[0].text, (found[name] - behind) // factor)
     dims = free_dims.dims
     for one in dims:
