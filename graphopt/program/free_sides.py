@@ -2,6 +2,7 @@
 
     GlobalAveragePool(x)            -->  ReduceMean(x)                      GlobalMaxPool alike, with ReduceMax
     Conv(x of [n, c, length], w)    -->  MatMul(w of [m, c k], Concat(Slice(x), ..., Slice(x)))
+    ... k of 16 and more, stride s  -->  the same of the columns of x as [n, c, length / s, s], w filled up with zeros
     ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
     ConvTranspose(x, w)             -->  the same of x with zeros between its elements, and of w turned round
 
@@ -23,6 +24,7 @@ POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 REDUCED_BY_INPUT = 18  # the opset from which on these reductions take axes as an input
 PADDED_BY_INPUT = 11
+LONG = 16  # taps, from which on a convolution is cut in strides: fewer parts than taps
 
 
 def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> None:
@@ -83,17 +85,25 @@ class _Writer:
             x = self._with_zeros(x, channels, stride)
         if min(pads) < 0:
             return
+        is_apart = groups > 1 and groups == channels == len(w)
+        in_strides = step > 1 and length >= LONG and dilation == 1 and not is_apart
+        if in_strides:  # taps up to a multiple of the stride, which weigh nothing
+            w = np.pad(w, ((0, 0), (0, 0), (0, -length % step)))
+            pads = (pads[0], pads[1] + -length % step)
         if any(pads):
             x = self._add("Pad", [x, self._constant(np.array([0, 0, pads[0], 0, 0, pads[1]]))])
-        is_apart = groups > 1 and groups == channels == len(w)
         if groups > 1 and not is_apart:
             x = self._add("Reshape", [x, self._constant(np.array([0, groups, channels // groups, -1]))])
         axis = 3 if groups > 1 and not is_apart else 2
-        parts = [
-            self._part(x, place * dilation, (length - 1 - place) * dilation, axis, step) for place in range(length)
-        ]
+        columns: ir.Value | None
+        if in_strides:
+            columns = self._in_strides(x, channels // groups, w.shape[2] // step, axis, step)
+        else:
+            parts = [
+                self._part(x, place * dilation, (length - 1 - place) * dilation, axis, step) for place in range(length)
+            ]
+            columns = parts[0] if length == 1 or is_apart else self._add("Concat", parts, {"axis": axis - 1})
         if not is_apart:
-            columns = parts[0] if length == 1 else self._add("Concat", parts, {"axis": axis - 1})
             rows = w.transpose(0, 2, 1).reshape(*((groups,) if groups > 1 else ()), len(w) // groups, -1)
             result = self._add("MatMul", [self._constant(rows), columns])
             if groups > 1:
@@ -107,6 +117,19 @@ class _Writer:
             column = self._add("Reshape", [bias, self._constant(np.array([-1, 1]))])
             result = self._add("Add", [result, column])
         self._put(result)
+
+    def _in_strides(self, x: ir.Value | None, channels: int, count: int, axis: int, stride: int) -> ir.Value:
+        """The columns of a kernel as long as so many strides: (tap, channel) by outputs, from stretches of a stride."""
+        length = self._add("Gather", [self._add("Shape", [x]), self._constant(np.array([axis]))])
+        step, begin = self._constant(np.array([stride])), self._constant(np.array([0]))
+        whole = self._add("Mul", [self._add("Div", [length, step]), step])
+        x = self._add("Slice", [x, begin, whole, self._constant(np.array([axis]))])
+        x = self._add("Reshape", [x, self._constant(np.array([*[0] * axis, -1, stride]))])
+        parts = [self._part(x, place, count - 1 - place, axis) for place in range(count)]
+        frames = parts[0] if count == 1 else self._add("Concat", parts, {"axis": axis + 1})
+        turned = self._add("Transpose", [frames], {"perm": [*range(axis - 1), axis + 1, axis - 1, axis]})
+        rows = count * stride * channels
+        return self._add("Reshape", [turned, self._constant(np.array([*[0] * (axis - 1), rows, -1]))])
 
     def _with_zeros(self, x: ir.Value | None, channels: int, stride: int) -> ir.Value | None:
         """The input with zeros between the elements of its length."""

@@ -16,6 +16,8 @@ ALONG = {
     "of one element and a stride": ("Conv<strides = [2]>(x, w)", (6, 4, 1), 18),
     "in groups": ("Conv<group = 2, strides = [2], pads = [2, 1]>(x, w, b)", (6, 2, 3), 18),
     "each channel apart, a stride": ("Conv<group = 4, strides = [3], pads = [3, 0]>(x, w, b)", (4, 1, 4), 18),
+    "long, of a stride": ("Conv<strides = [5], pads = [9, 10]>(x, w, b)", (6, 4, 18), 18),
+    "long, in groups": ("Conv<group = 2, strides = [4], pads = [8, 7]>(x, w, b)", (6, 2, 16), 13),
     "twice": ("Conv<strides = [2], pads = [1, 1]>(c, w)", (4, 4, 3), 18),
     "dilated": ("Conv<dilations = [2], pads = [4, 0]>(x, w)", (6, 4, 3), 11),
     "of one element": ("Conv(x, w, b)", (6, 4, 1), 18),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import onnx_ir as ir
+import sympy
 
 from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge
@@ -27,10 +28,11 @@ def _frame_dims(node: ir.Node, facts: Knowledge) -> Result:
     if window is not None:
         shape = facts.static_shape(window)
         length = shape[0] if shape else length
-    if signal is None or step is None or length is None or not isinstance(signal[1], int) or step[0] < 1:
+    if signal is None or step is None or length is None or step[0] < 1:
         return None
     bins = length // 2 + 1 if nodes.int_attribute(node, "onesided", 1) else length
-    result: dims.Dims = (signal[0], (signal[1] - length) // step[0] + 1, bins, 2)
+    frames = dims.normal(sympy.floor((sympy.sympify(signal[1]) - length) / step[0]) + 1)
+    result: dims.Dims = (signal[0], frames, bins, 2)
     return like_first(node, facts, result)
 
 

@@ -102,6 +102,23 @@ def test_codes_of_few_bits_by_any_number_of_rows() -> None:
         np.testing.assert_allclose(made.run(None, {"x": x})[0], x @ weights, rtol=0, atol=32 * 2.0**-20)
 
 
+def test_frames_of_any_length() -> None:
+    """As a speech recognizer has them: how many there are is a quotient of the length."""
+    text = """g (float[2,s] x) => (float[2,t,5] y) {
+        p = Pad<mode = "reflect">(x, around) f = STFT(p, step, window) e = ReduceSumSquare<keepdims = 0>(f, last)
+        y = MatMul(e, bank)
+    }"""
+    kept = {"step": np.array(6), "window": np.hanning(20).astype(np.float32), "last": np.array([-1]),
+            "around": np.array([0, 10, 0, 10]), "bank": _random.random((11, 5), np.float32)}  # fmt: skip
+    model = support.model(text, 18, **kept)
+    made, session = graphopt.compile(model, dims={"s": (20, 90)}, threads=1), support.session(model)
+    for length in (20, 25, 26, 55, 90):
+        x = _random.standard_normal((2, length)).astype(np.float32)
+        (mine,), (its,) = made.run(None, {"x": x}), session.run(None, {"x": x})
+        assert mine.shape == its.shape == (2, length // 6 + 1, 5)
+        np.testing.assert_allclose(mine, its, rtol=1e-4, atol=1e-4)
+
+
 def test_a_number_that_no_polynomial_gives_is_refused() -> None:
     text = "g (float[2,3,batch] x) => (float[2,3,half] y) { y = MaxPool<kernel_shape = [2], strides = [2]>(x) }"
     words = r"MaxPool y cannot be of any size .*give the sizes that you need one by one"
