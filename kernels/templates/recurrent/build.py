@@ -16,7 +16,7 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
-from kernels.llvm.function import Function, Parameter, Value
+from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
@@ -140,21 +140,53 @@ class RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
             new = f.at(scratch, f.select(odd, f.integer(self.state_at[0]), f.integer(self.state_at[1])))
             self._step(f, rows, number, direction, time, old, new)
 
-        f.loop(0, layer.steps, 1, step)
-        last = self._state_after(f, scratch)
+        end: Amount = self._longest(f, rows) if layer.with_lengths else layer.steps
+        f.loop(0, end, 1, step)
+        if layer.with_lengths:
+            self._zeros_from(f, rows, number, f.integer(end))
+        last = self._state_after(f, scratch, f.integer(end))
         self._copy_rows(f, rows, last, self.padded, f.at(f.parameter("y_h"), start), hidden)
         if layer.cell == "lstm":
             self._copy_rows(f, rows, f.at(scratch, self.cell_at), self.padded, f.at(f.parameter("y_c"), start), hidden)
         f.finish()
         return name
 
-    def _state_after(self, f: Function, scratch: Value) -> Value:
-        """Where the state is after the last step."""
+    def _state_after(self, f: Function, scratch: Value, end: Value) -> Value:
+        """Where the state is after so many steps."""
         steps = self.problem.steps
-        if not is_free(steps):
+        if not is_free(steps) and not self.problem.with_lengths:
             return f.at(scratch, self.state_at[steps % 2])
-        odd = f.compare("ne", f.binary("and", f.integer(steps), f.integer(1)), f.integer(0))
+        odd = f.compare("ne", f.binary("and", end, f.integer(1)), f.integer(0))
         return f.at(scratch, f.select(odd, f.integer(self.state_at[1]), f.integer(self.state_at[0])))
+
+    def _length(self, f: Function, row: Amount) -> Value:
+        """How many steps a sequence has."""
+        return f.convert("sext", "i64", f.load("i32", f.at(f.parameter("lengths"), row, "i32")))
+
+    def _longest(self, f: Function, rows: int) -> Value:
+        """The steps of the longest of `rows` sequences, after which nothing changes."""
+        longest = f.integer(0)
+        for row in range(rows):
+            longest = f.maximum(longest, self._length(f, f.add(f.parameter("row"), row)))
+        return f.minimum(longest, f.integer(self.problem.steps))
+
+    def _zeros_from(self, f: Function, rows: int, number: int, end: Value) -> None:
+        """Zeros in y for all steps from `end` on."""
+        layer, zero = self.problem, f.number(self.vector, 0.0)
+        whole, rest = divmod(layer.hidden, self.lanes)
+
+        def at(time: Value, _: tuple[Value, ...]) -> None:
+            first = f.add(f.mul(f.add(f.mul(time, len(layer.directions)), number), layer.batch), f.parameter("row"))
+
+            def one_row(row: Value, _: tuple[Value, ...]) -> None:
+                y = f.at(f.parameter("y"), f.mul(f.add(first, row), layer.hidden))
+                f.loop(0, whole * self.lanes, self.lanes, lambda unit, _: self._put(f, zero, f.at(y, unit), None))
+                if rest:
+                    self._put(f, zero, f.at(y, whole * self.lanes), f.first_lanes(rest, self.lanes))
+
+            f.loop(0, rows, 1, one_row)
+
+        f.loop(end, f.integer(layer.steps), 1, at)
 
     def _padding_to_zero(self, f: Function, rows: int) -> None:
         """The lanes after the last hidden unit are computed with and never stored: they must hold no garbage."""
@@ -294,7 +326,7 @@ class RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
         if not layer.with_lengths:
             step = f.sub(f.integer(layer.steps - 1), time) if direction == "reverse" else time
             return step, None, step
-        length = f.convert("sext", "i64", f.load("i32", f.at(f.parameter("lengths"), at, "i32")))
+        length = self._length(f, at)
         runs = f.compare("slt", time, length)
         if direction != "reverse":
             return time, runs, time
