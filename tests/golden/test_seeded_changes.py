@@ -6,7 +6,7 @@ product, as somebody might make it by mistake: the program that comes of it ofte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from kernels.kernel import Kernel
 from kernels.listing import ALIGNMENT
 from kernels.llvm.module import Module
 from kernels.target import Target
-from kernels.templates.convolution import choose
+from kernels.templates.convolution import choose, ways
 from memplan.packing.solve import solve
 from memplan.plan import Packing
 from memplan.problem import MemoryProblem
@@ -48,6 +48,14 @@ from tests.trail import FACTS, Trail, follow
 TARGET = "x86-64-v3"
 Patch = pytest.MonkeyPatch
 Change = Callable[[Patch], None]
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Iterator[None]:
+    """Candidates that were listed before a change, or with it, are listed anew."""
+    ways.candidates.cache_clear()
+    yield
+    ways.candidates.cache_clear()
 
 
 def skipping(name: str) -> Change:
