@@ -30,7 +30,7 @@ from graphopt.memory.measured import Use, use_in_onnxruntime
 from graphopt.memory.plan import given, problem_of
 from graphopt.memory.sequence import write_order
 from graphopt.memory.tensors import Sharing, model_memory
-from graphopt.memory.ties import tie, tie_branches, visited_order
+from graphopt.memory.ties import tie, tie_all, visited_order
 from graphopt.memory.tiling.candidates import FEW_COLUMNS, LEAST_COLUMNS, MANY_COLUMNS
 from graphopt.model.text import Progress, silent
 from memplan.bounds import live_peak
@@ -40,7 +40,7 @@ RETRIES = 3  # plans for less, after ONNX Runtime took more than the budget
 PROCESSES = 3  # further ones in which a kept budget has to be kept: the order of nodes differs between processes
 BOOKS = 64 << 10  # bytes that a runtime may take for its own books, or a share of the budget
 BOOKS_SHARE = 0.02
-LARGE = (64, 256, 1024, 4096)  # parts of the budget: a value as large is worth three nodes; smaller ones where needed
+LARGE = (64, 1024)  # parts of the budget: a value as large is worth three nodes; smaller ones where needed
 TIES = 1 << 10  # bytes of an arena for the few numbers that a tied node reads
 
 
@@ -93,6 +93,10 @@ def keep_budget(
             uses = use_in_onnxruntime((model, found.model), contract=True)
             if uses is None:
                 return found
+            if uses[1].heap > most and (tied := _all_tied(model, found, aim, verify_seconds)) is not None:
+                less = use_in_onnxruntime((model, tied.model), contract=True)
+                if less is not None and less[1].heap < uses[1].heap:
+                    found, uses = tied, less
             if uses[1].heap <= most:
                 again = use_in_onnxruntime((found.model,), contract=True, rounds=0, processes=PROCESSES)
                 uses = (uses[0], uses[1].at_most(again[0]) if again is not None else uses[1])
@@ -186,7 +190,7 @@ def _written(
     for parts in LARGE:
         if _visited_peak(tied, fitted.memory.sharing) <= budget:
             break
-        added += tie_branches(tied, budget // parts)
+        added += tie_all(tied, budget // parts)
     if added:
         with_ties = given(model_memory(tied, sharing=fitted.memory.sharing)).packing.arena_size
         if with_ties <= budget:
@@ -195,6 +199,23 @@ def _written(
         return kept, arena, None
     verification = _compare(model, kept, verify_seconds)
     return kept, arena, None if verification.passed else verification.reason or "nothing ran it"
+
+
+def _all_tied(model: ir.Model, found: Budgeted, aim: int, verify_seconds: float | None) -> Budgeted | None:
+    """The same with every node tied to its place; None where all are, or where a bit differs then."""
+    tied = found.model.clone()
+    if not tie_all(tied, aim // LARGE[-1]):
+        return None
+    arena = given(model_memory(tied, sharing=found.record.sharing)).packing.arena_size
+    if arena > aim:
+        return None
+    if verify_seconds is not None and found.not_compared is None:
+        try:
+            _compare(model, tied, verify_seconds)
+        except VerificationError:
+            return None
+    nodes = len(tied.graph) - len(model.graph)
+    return replace(found, model=tied, record=structs.replace(found.record, arena=arena, added_nodes=nodes))
 
 
 def _visited_peak(model: ir.Model, sharing: Sharing) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from graphopt.model import nodes
+from graphopt.model.schema import least_outputs
 
 
 def write_order(model: ir.Model, order: Sequence[str], operators: Mapping[str, ir.Node]) -> int:
@@ -59,13 +60,18 @@ def _drop_unread(graph: ir.Graph, several: Sequence[ir.Node]) -> int:
     """Remove those of `several`, runs of nodes that run again, that nothing reads; returns how many there were.
 
     A view runs wherever its operand does, though all readers may have a later one. Runtimes that go back from what
-    nothing reads would run such a node last, and keep its operand until then.
+    nothing reads would run such a node last, and keep its operand until then. Single outputs that nothing reads, as
+    the indices of a MaxPool, are not asked for: ONNX Runtime keeps them to the end of a run.
     """
     dropped = 0
     for node in reversed(several):
         if not any(nodes.is_used(value) for value in node.outputs):
             graph.remove(node, safe=True)
             dropped += 1
+        elif len(node.outputs) > 1 and nodes.is_standard(node) and not nodes.has_subgraphs(node):
+            keep = max(at + 1 for at, value in enumerate(node.outputs) if nodes.is_used(value))
+            if least_outputs(node, graph.opset_imports.get("", 1)) <= keep < len(node.outputs):
+                node.resize_outputs(keep)
     return dropped
 
 

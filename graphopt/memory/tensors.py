@@ -20,7 +20,8 @@ import onnx_ir as ir
 from graphopt.errors import OptionError
 from graphopt.gradient.step import step_of
 from graphopt.lazy import Lazy
-from graphopt.model import nodes
+from graphopt.memory.scratch import scratch_of
+from graphopt.model import constants, nodes
 from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES
@@ -85,8 +86,9 @@ def model_memory(
 
     An operator's time is the larger of flops / `peak_flops` and bytes / `bandwidth` (None: flops alone, for planners
     that count the bytes themselves). Without `sharing` only views share bytes, as in a runtime that gives every other
-    result bytes of its own; "in place" leaves out operands of a Concat and results of a Split, "strided" has such on
-    any axis and no bytes of outputs; images then lie in blocks of a `vector` of channels, which no part begins within.
+    result bytes of its own; "in place" leaves out operands of a Concat and results of a Split. These two are plans for
+    ONNX Runtime and count the scratch of its kernels where it is large. "strided" has such operands and results on any
+    axis and no bytes of outputs; images then lie in blocks of a `vector` of channels, which no part begins within.
     With `strides` what an Expand, a Slice or a Transpose gives is a view too, as in a program; with `whole_vectors` an
     image has as many bytes as its blocks of channels.
     Raises OptionError naming a dim without a number, or a tensor whose size a run alone can tell.
@@ -118,7 +120,8 @@ class _Reader:
         self._observe([value for value in names if value.const_value is None])
         values = [Value(names[value], self._bytes(value, None), "constant") for value in given]
         outputs = set(graph.outputs)
-        fixed = {value for value in given if value.const_value is not None}
+        stored = {value for value in given if value.const_value is not None}
+        fixed = {value for value in stored if constants.of_initializer(value) is not None}
         step = step_of(self._model)
         carried = frozenset() if step is None else frozenset(one.output for one in step.carried)
         self._elsewhere = frozenset(value for value in outputs if value.name in carried or self._sharing == "strided")
@@ -147,25 +150,26 @@ class _Reader:
                     tuple(names[value] for value in read if value in names),
                     tuple(names[value] for value in made),
                     self._time(node),
-                    sum(self._peak_inside(inner) for inner in nodes.subgraphs(node)),
+                    sum(self._peak_inside(inner) for inner in nodes.subgraphs(node)) + self._scratch(node),
                     self._facts.is_pure(node),
                 )
             )
             by_operator[name] = node
             if self._elsewhere.isdisjoint((*read, *made)):
                 shares += self._shares(node, made, names)
-        weights = sum(self._bytes(value, None) for value in fixed)
+        stored |= fixed
+        weights = sum(self._bytes(value, None) for value in stored)
         inputs = sum(self._bytes(value, None) for value in graph.inputs if value.name not in graph.initializers)
         found = Graph(tuple(values), tuple(operators), tuple(shares))
         tensors = {names[value]: self._tensor(value, names) for value in names}
-        kept = frozenset(names[value] for value in fixed)
+        kept = frozenset(names[value] for value in stored)
         notes = tuple(self._notes)
         return ModelMemory(
             found, by_operator, tensors, weights, inputs, kept, notes, self._sharing, self._strides, self._whole_vectors
         )
 
     def _is_constant(self, node: ir.Node, read: list[ir.Value], fixed: set[ir.Value]) -> bool:
-        """Whether the node computes from weights alone: what every runtime does once, when it loads the model."""
+        """Whether the node computes from weights that no caller gives: what every runtime does when it loads them."""
         if nodes.has_subgraphs(node) or not self._facts.is_pure(node):
             return False
         return all(value in fixed for value in read)
@@ -236,6 +240,9 @@ class _Reader:
             return size
         self._images.add(value)
         return size // max(shape[1], 1) * -(-shape[1] // self._vector) * self._vector
+
+    def _scratch(self, node: ir.Node) -> int:
+        return 0 if self._sharing in (True, "strided") else scratch_of(self._facts, node)
 
     def _time(self, node: ir.Node) -> float:
         cost = cost_of(node, self._sizes)

@@ -10,7 +10,7 @@ not fold Size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -19,7 +19,7 @@ import onnx_ir as ir
 from graphopt.model import constants, nodes
 from graphopt.model.facts import Facts
 
-FARTHEST = 256  # nodes that are looked back upon
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 LEAST_OPSET = 10  # Slice with its places as operands
 
 
@@ -35,16 +35,16 @@ def tie(model: ir.Model) -> int:
     return _Ties(model).write()
 
 
-def tie_branches(model: ir.Model, large: int) -> int:
-    """Tie nodes that ONNX Runtime would run before others that stand before them, in place, where that takes memory.
+def tie_all(model: ir.Model, large: int) -> int:
+    """Tie each node that reads or makes a value of `large` bytes or more to the last one before it, in place.
 
-    Such a branch begins behind what only outputs need, as gradients of weights are: going back from the outputs, every
-    one of them would be left for the end, and what it reads with it. Only values of `large` bytes and more count.
-    One tie may uncover another branch: then call again. Returns how many nodes were added.
+    Going back from the outputs, ONNX Runtime would leave for the end what only outputs need, as gradients of weights
+    are, and what it reads with it. Tied are also nodes that it would run in their place: its own optimizations put
+    others there. Returns how many nodes were added.
     """
     if model.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return 0
-    return _Ties(model).write_branches(large)
+    return _Ties(model).write_all(large)
 
 
 def visited_order(graph: ir.Graph) -> list[ir.Node]:
@@ -69,6 +69,18 @@ def visited_order(graph: ir.Graph) -> list[ir.Node]:
             makers = {maker for maker in read if maker is not None and maker in place}
             stack += [(maker, False) for maker in sorted(makers, key=place.__getitem__) if maker not in seen]
     return order
+
+
+def _is_view(node: ir.Node) -> bool:
+    return nodes.is_standard(node) and node.op_type in VIEWS
+
+
+def _through_views(value: ir.Value) -> Iterator[ir.Value]:
+    """The value, and what it is a view of."""
+    yield value
+    while (maker := value.producer()) is not None and _is_view(maker) and maker.inputs[0] is not None:
+        value = maker.inputs[0]
+        yield value
 
 
 class _Ties:
@@ -104,41 +116,20 @@ class _Ties:
             made = nodes.used_outputs(node)
             if made and not is_cut and self._elements(made[0]):
                 latest = made[0]
-        self._graph.extend(self._sequence)
-        return len(self._graph) - before
+        return self._finished(before)
 
-    def write_branches(self, large: int) -> int:
-        """Tie the first node behind each stretch that is passed over to the deepest of that stretch.
-
-        That one waits for most: of layer after layer, for what the last of them makes.
-        """
+    def write_all(self, large: int) -> int:
+        """Tie every node that touches a large value to the last one before it, but where it reads what that made."""
         before, given = len(self._graph), tuple(self._graph)
-        place = {node: at for at, node in enumerate(given)}
-        depth = self._depths(given)
-        ran = [False] * len(given)
-        waits: dict[ir.Node, ir.Value] = {}
-        for node in visited_order(self._graph):
-            at = end = place[node]
-            while at and not ran[at - 1] and end - at < FARTHEST:
-                at -= 1
-            ran[end] = True
-            anchors = [(one, anchor) for one in given[at:end] if (anchor := self._anchor(one)) is not None]
-            if any(self._touches(one, large) for one, _ in anchors):
-                waits[node] = max(anchors, key=lambda one: depth[one[0]])[1]
+        latest: list[ir.Value] = []  # of the last node that could be tied, and of those behind it
         for node in given:
-            if node in waits:
-                self._tie_operand(node, waits[node], again=True)
+            if not _is_view(node) and self._touches(node, large):
+                read = {source for value in node.inputs if value is not None for source in _through_views(value)}
+                waits = [self._tie_any(node, one) for one in latest if one not in read]
+                latest = latest if not all(waits) else []
+                latest += [made for made in (self._anchor(node),) if made is not None]
             self._sequence.append(node)
-        self._graph.extend(self._sequence)
-        return len(self._graph) - before
-
-    def _depths(self, given: Sequence[ir.Node]) -> dict[ir.Node, int]:
-        """Nodes on the longest way that ends with each."""
-        depth: dict[ir.Node, int] = {}
-        for node in given:
-            read = (value.producer() for value in (*node.inputs, *nodes.implicit_inputs(node)) if value is not None)
-            depth[node] = 1 + max((depth.get(one, 0) for one in read if one is not None), default=0)
-        return depth
+        return self._finished(before)
 
     def _anchor(self, node: ir.Node) -> ir.Value | None:
         """A result whose size says that the node has run."""
@@ -154,28 +145,75 @@ class _Ties:
         dtype = self._facts.dtype(value)
         return 0 if dtype is None else int(self._elements(value) * dtype.itemsize)
 
-    def _tie_slice(self, node: ir.Node, latest: ir.Value) -> None:
+    def _tie_any(self, node: ir.Node, latest: ir.Value) -> bool:
+        if node.op_type == "Slice" and self._tie_slice(node, latest):
+            return True
+        return self._tie_operand(node, latest, again=True)
+
+    def _tie_slice(self, node: ir.Node, latest: ir.Value) -> bool:
+        """By its begin; tells whether it waits then."""
         begin = node.inputs[1]
         tensor = None if begin is None else constants.of_initializer(begin)
         if tensor is None or node.inputs[0] is latest:
-            return
+            return False
         node.replace_input_with(1, self._number(latest, tuple(tensor.numpy().tolist()), node))
+        return True
 
-    def _tie_operand(self, node: ir.Node, latest: ir.Value, *, again: bool = False) -> None:
-        """By the shape of its first operand; unless that has been computed again itself, or is tied `again`."""
+    def _tie_operand(self, node: ir.Node, latest: ir.Value, *, again: bool = False) -> bool:
+        """By the shape of its first operand; unless that has been computed again itself, or is tied `again`.
+
+        Tells whether it waits then.
+
+        ONNX Runtime makes one of a Reshape and the view behind it, whose shape it takes for known: what the node alone
+        has by views it has by the one Reshape that waits, and a view waits for nothing.
+        """
+        if _is_view(node):
+            return False
         for position, value in enumerate(node.inputs):
             if value is None or constants.of_initializer(value) is not None:
                 continue
             producer, shape = value.producer(), self._facts.static_shape(value)
             if producer is not None and nodes.RECOMPUTED in producer.metadata_props and not again:
-                return
+                return False
             if not shape or 0 in shape or value.const_value is not None:
                 continue
+            view = self._own_view(value)
+            if view is not None and nodes.TIED in view.metadata_props:
+                self._wait_for_both(view, latest, node)
+                return True
             kind = self._facts.dtype(value)  # files may declare none
             type = value.type if kind is None else ir.TensorType(kind)
-            same = self._add("Reshape", [value, self._number(latest, shape, node)], node, type, ir.Shape(shape))
+            source = self._without_views(value)
+            same = self._add("Reshape", [source, self._number(latest, shape, node)], node, type, ir.Shape(shape))
             node.replace_input_with(position, same)
-            return
+            return True
+        return False
+
+    def _own_view(self, value: ir.Value) -> ir.Node | None:
+        """The view that makes the value, if nothing else reads it."""
+        maker = value.producer()
+        if maker is None or not _is_view(maker) or len(tuple(value.uses())) != 1 or value.is_graph_output():
+            return None
+        return maker
+
+    def _without_views(self, value: ir.Value) -> ir.Value:
+        """What views of the value read that nothing else reads; the views go with their last user."""
+        while (view := self._own_view(value)) is not None and nodes.TIED not in view.metadata_props:
+            source = view.inputs[0]
+            if source is None or constants.of_initializer(source) is not None:
+                break
+            value = source
+        return value
+
+    def _wait_for_both(self, view: ir.Node, latest: ir.Value, node: ir.Node) -> None:
+        """Let the Reshape of a tied operand wait for one more result."""
+        before, shape = view.inputs[1], self._facts.static_shape(view.outputs[0])
+        assert before is not None and shape is not None, "it was made here"
+        self._sequence.remove(view)
+        zeros = self._number(latest, (0,) * len(shape), node)
+        type = ir.TensorType(ir.DataType.INT64)
+        view.replace_input_with(1, self._add("Add", [before, zeros], node, type, ir.Shape([len(shape)])))
+        self._sequence.append(view)
 
     def _number(self, latest: ir.Value, numbers: tuple[int, ...], node: ir.Node) -> ir.Value:
         """The numbers, from the size of a value."""
@@ -204,6 +242,14 @@ class _Ties:
         value.name, value.type, value.shape = self._new(f"{name}_result"), type, shape
         self._sequence.append(node)
         return value
+
+    def _finished(self, before: int) -> int:
+        """The nodes in their new order, without the views that nothing reads any more; how many were added."""
+        self._graph.extend(self._sequence)
+        for node in reversed(self._sequence):
+            if _is_view(node) and not any(nodes.is_used(value) or value.is_graph_output() for value in node.outputs):
+                self._graph.remove(node, safe=True)
+        return len(self._graph) - before
 
     def _constant(self, numbers: tuple[int, ...]) -> ir.Value:
         if numbers not in self._constants:

@@ -220,3 +220,19 @@ def _known(proto: onnx.TypeProto | None, names: dict[str, dims.Dim], facts: Know
         else:
             shape.append(facts.fresh())
     return Known(kind, tuple(shape), None)
+
+
+def least_outputs(node: ir.Node, opset: int) -> int:
+    """How many outputs the operator must have.
+
+    A Split's outputs say how it splits, so none may go. A BatchNormalization that trains needs all of them, and before
+    opset 14 it is their number that says whether it trains.
+    """
+    if node.op_type == "Split":
+        return len(node.outputs)
+    if node.op_type == "BatchNormalization" and (opset < 14 or nodes.int_attribute(node, "training_mode", 0)):
+        return len(node.outputs)
+    try:
+        return int(onnx.defs.get_schema(node.op_type, opset, "").min_output)
+    except onnx.defs.SchemaError:
+        return len(node.outputs)

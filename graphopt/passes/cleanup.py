@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from graphopt.model import constants, nodes
+from graphopt.model import constants, nodes, schema
 from graphopt.rewrite.editor import Editor
 from graphopt.rewrite.record import LeftAlone
 from graphopt.rewrite.rule import Match, bind
@@ -93,7 +92,7 @@ def drop_unused_outputs(editor: Editor, worklist: Sequence[ir.Node]) -> None:
         keep = len(node.outputs)
         while keep > 1 and not nodes.is_used(node.outputs[keep - 1]):
             keep -= 1
-        if keep == len(node.outputs) or keep < _least_outputs(node, editor.facts.opset(node)):
+        if keep == len(node.outputs) or keep < schema.least_outputs(node, editor.facts.opset(node)):
             continue
         if editor.accept("drop-unused-outputs", node.outputs[0], [node], [node], reason=_dropping(node, keep)):
             node.resize_outputs(keep)
@@ -124,22 +123,6 @@ def _drop_results_of_subgraphs(editor: Editor, node: ir.Node) -> None:
 
 def _dropping(node: ir.Node, keep: int) -> str:
     return f"nothing reads {', '.join(repr(output.name) for output in node.outputs[keep:])}"
-
-
-def _least_outputs(node: ir.Node, opset: int) -> int:
-    """How many outputs the operator must have.
-
-    A Split's outputs say how it splits, so none may go. A BatchNormalization that trains needs all of them, and before
-    opset 14 it is their number that says whether it trains.
-    """
-    if node.op_type == "Split":
-        return len(node.outputs)
-    if node.op_type == "BatchNormalization" and (opset < 14 or nodes.int_attribute(node, "training_mode", 0)):
-        return len(node.outputs)
-    try:
-        return int(onnx.defs.get_schema(node.op_type, opset, "").min_output)
-    except onnx.defs.SchemaError:
-        return len(node.outputs)
 
 
 def remove_unused_definitions(editor: Editor, worklist: Sequence[ir.Node]) -> None:

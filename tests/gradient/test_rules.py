@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import graphopt
 from graphopt.model.operators.gradients import windows
 from graphopt.model.operators.table import OPERATORS
-from tests.gradient.differences import agree
+from tests.gradient.differences import agree, weighted
 
 RNG = np.random.default_rng(3)
 
@@ -360,3 +361,18 @@ def test_large_images_go_in_bands_into_the_gradient_to_weights(
     inputs = {"x0": _floats(images, 4, 9, 5), "x1": _floats(3, 4, 2, 2)}
     node = helper.make_node("Conv", ["x0", "x1"], ["y0"], name="n", **attributes)
     agree([node], inputs, ["y0"], list(inputs), 18)
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 2)])
+@pytest.mark.parametrize("attributes", [{}, {"pads": [2, 0, 1, 1], "dilations": [2, 1]}], ids=str)
+def test_the_gradient_to_a_large_image_is_a_convolution(
+    kernel: tuple[int, int], attributes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights turned around; where the pads are wider than the kernel it stays a transposed convolution."""
+    monkeypatch.setattr(windows, "TURNED", 8)
+    inputs = {"x0": _floats(2, 4, 9, 5), "x1": _floats(3, 4, *kernel)}
+    node = helper.make_node("Conv", ["x0", "x1"], ["y0"], name="n", **attributes)
+    agree([node], inputs, ["y0"], list(inputs), 18)
+    made = graphopt.gradient(weighted([node], inputs, ["y0"], list(inputs), 18), loss="loss", with_respect_to=["x0"])
+    kinds = [one.op_type for one in made.to_proto().graph.node if one.name.startswith("gradient/n/")]
+    assert kinds[-1] == ("ConvTranspose" if kernel == (1, 1) and attributes else "Conv")

@@ -211,12 +211,26 @@ class Takes:
 def test_a_plan_that_takes_more_where_it_runs_is_made_again_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(models.load("squeezenet1_1"))
     budget = 4 << 20
-    takes = Takes(1 << 20, 0)
+    takes = Takes(1 << 20, 1 << 20, 0)
     monkeypatch.setattr(budgets, "use_in_onnxruntime", takes)
     found = keep_budget(model, budget, verify_seconds=None).record
     assert found.aim < found.budget == budget and found.arena <= found.aim
     assert found.heap is not None and found.heap <= budget and found.slowdown_percent == pytest.approx(50)
     assert not takes.more
+
+
+def test_a_plan_that_takes_more_where_it_runs_has_every_node_tied_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(models.load("squeezenet1_1"))
+    budget = 4 << 20
+    monkeypatch.setattr(budgets, "use_in_onnxruntime", Takes(0))
+    before = keep_budget(model, budget, verify_seconds=None)
+    monkeypatch.setattr(budgets, "use_in_onnxruntime", Takes(1 << 20, 0))
+    found = keep_budget(model, budget, verify_seconds=DEFAULT_VERIFY_SECONDS)
+    assert found.record.aim == budget and found.record.heap == found.record.arena <= budget
+    assert found.record.bit_equal and found.record.added_nodes > before.record.added_nodes
+    kinds = [[node.op_type for node in one.graph if "waits" not in (node.name or "")]
+             for one in (before.model, found.model)]  # fmt: skip
+    assert kinds[0] == kinds[1]
 
 
 def test_a_budget_that_does_not_hold_where_it_runs_is_refused_with_the_least(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,35 @@ def test_what_is_computed_from_weights_alone_is_a_weight() -> None:
     assert sizes(memory)["u"] == (16, "constant") and memory.weights_bytes == 3 * 16
 
 
+def test_what_is_computed_from_weights_that_a_caller_may_give_is_computed_in_a_run() -> None:
+    proto = support.model("g (float[4] x) => (float[4] y) { t = Exp(w) y = Add(x, t) }", w=np.ones(4, np.float32))
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4]))
+    memory = model_memory(load(proto))
+    assert [operator.outputs for operator in memory.graph.operators] == [("t",), ("y",)]
+    assert sizes(memory)["t"] == (16, "temporary") and memory.weights_bytes == 16 and "w" in memory.weights
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("g (float[256,1024] x) => (float[256,1024] y) { z = Sub(x, x) c = Greater(x, z) y = Where(c, x, z) }",
+         2 << 20),
+        ("g (float[2,8,64,64] x, float[8,4,3,3] w) => (float[2,4,66,66] y) { y = ConvTranspose(x, w) }",
+         4 * 9 * 64 * 64 * 4),
+    ],
+)  # fmt: skip
+def test_large_scratch_of_onnx_runtimes_kernels_counts_in_plans_for_it(text: str, taken: int) -> None:
+    model = load(support.model(text, 18))
+    for sharing in (False, "in place"):
+        assert model_memory(model, sharing=sharing).graph.operators[-1].workspace == taken
+    for sharing in (True, "strided"):
+        assert model_memory(model, sharing=sharing).graph.operators[-1].workspace == 0
+    uses = use_in_onnxruntime((model,), contract=True, rounds=0)
+    if uses is not None:
+        planned = given(model_memory(model, sharing=False)).packing.arena_size
+        assert planned <= uses[0].tensors <= 1.02 * planned + (64 << 10)
+
+
 def test_views_results_in_place_and_slices_are_offered() -> None:
     memory = read(
         """g (float[1,2,6] x) => (float[1,4,6] y, float[1,24] z) {

@@ -16,7 +16,7 @@ from graphopt.memory.plan import problem_of
 from graphopt.memory.tensors import ModelMemory, Sharing, model_memory
 from graphopt.memory.tiling.alike import regions_alike
 from graphopt.memory.tiling.candidates import LEAST_COLUMNS, Around, Candidate, Kind
-from graphopt.memory.tiling.region import Region, region_of, steps_of
+from graphopt.memory.tiling.region import Region, Step, region_of, steps_of
 from graphopt.memory.tiling.write import write_tiles
 from graphopt.model import nodes
 from graphopt.model.facts import Facts
@@ -212,14 +212,16 @@ def _applied(model: ir.Model, regions: Sequence[Region], how: Candidate) -> ir.M
     """A copy of the model in which the regions are in tiles as the candidate is."""
     copy = model.clone()
     there = dict(zip(model.graph, copy.graph, strict=True))
+    facts = Facts(copy)
+    tilings: list[tuple[Region, tuple[Step, ...]]] = []
     for one in regions:
         axes = {mine: axis for value, axis in one.axes.items() for mine in _outputs_like(value, there)}
-        facts = Facts(copy)
         region = region_of(facts, [there[node] for node in one.members], axes)
         assert region is not None, "the copy is the same model"
         steps = steps_of(facts, region, how.count, keep=how.keep, vector=how.vector)
         if steps is not None:  # one that is alike but for its pads may have none
-            write_tiles(copy, region, steps)
+            tilings.append((region, steps))
+    write_tiles(copy, tilings)
     return copy
 
 

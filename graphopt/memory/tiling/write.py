@@ -12,28 +12,31 @@ from graphopt.model import constants, nodes
 from graphopt.model.operators.parts import Range
 
 
-def write_tiles(model: ir.Model, region: Region, steps: Iterable[Step]) -> int:
-    """Replace the region's nodes by the steps, in place; returns how many nodes were added.
+def write_tiles(model: ir.Model, tilings: Iterable[tuple[Region, Iterable[Step]]]) -> int:
+    """Replace the nodes of each region by its steps, in place; returns how many nodes were added.
 
-    The tiles stand where the last node of the region stood; what read the region between its nodes comes after them.
-    Values that are needed outside keep their names.
+    No region has a node of another. The tiles stand where the last node of the region stood; what read the region
+    between its nodes comes after them. Values that are needed outside keep their names.
     """
     graph = model.graph
     before = len(graph)
-    made = _Writer(graph).write(steps)
-    members = set(region.members)
-    head, behind, tail = split_around(list(graph), members)
-    for value, whole in made.joined.items():
-        _hand_over(graph, value, whole)
-    for node in [*head, *behind, *tail, *region.members]:
-        graph.remove(node)
-    for node in reversed(region.members):
+    writer, order = _Writer(graph), list(graph)
+    gone: list[ir.Node] = []
+    for region, steps in tilings:
+        head, behind, tail = split_around(order, set(region.members))
+        made, joined = writer.write(steps)
+        for value, whole in joined.items():
+            _hand_over(graph, value, whole)
+        order = [*head, *made, *behind, *tail]
+        gone += region.members
+    graph.remove(tuple(graph))
+    for node in gone:
         for position in range(len(node.inputs)):
             node.replace_input_with(position, None)
-    for value in made.cut:
+    for value in writer.cut:
         if not nodes.is_used(value) and not value.is_graph_input():
             del graph.initializers[value.name or ""]
-    graph.extend([*head, *made.nodes, *behind, *tail])
+    graph.extend(order)
     return len(graph) - before
 
 
@@ -72,15 +75,18 @@ class _Writer:
         self._constants: dict[tuple[int, ...], ir.Value] = {}
         self._weights: dict[tuple[ir.Value, Range], ir.Value] = {}
         self._held: dict[Piece, ir.Value] = {}
-        self.nodes: list[ir.Node] = []
-        self.joined: dict[ir.Value, ir.Value] = {}
+        self._joined: dict[ir.Value, ir.Value] = {}  # what stands for a value that was made in tiles
+        self._nodes: list[ir.Node] = []
+        self._numbers: dict[str, int] = {}
 
     @property
     def cut(self) -> list[ir.Value]:
         """The constants of which tiles have ranges."""
         return list(dict.fromkeys(whole for whole, _ in self._weights))
 
-    def write(self, steps: Iterable[Step]) -> _Writer:
+    def write(self, steps: Iterable[Step]) -> tuple[list[ir.Node], dict[ir.Value, ir.Value]]:
+        """The nodes of one region's steps, and what stands for the values that they join."""
+        self._nodes, self._held, before = [], {}, set(self._joined)
         for step in steps:
             if isinstance(step, Run):
                 self._run(step)
@@ -88,7 +94,7 @@ class _Writer:
                 self._cut(step)
             else:
                 self._join(step)
-        return self
+        return self._nodes, {value: whole for value, whole in self._joined.items() if value not in before}
 
     def _run(self, step: Run) -> None:
         node, how = step.node, step.how
@@ -114,7 +120,7 @@ class _Writer:
             mine.name = ""
             if theirs in by_output:
                 self._declare(mine, by_output[theirs])
-        self.nodes.append(copy)
+        self._nodes.append(copy)
 
     def _cut(self, step: Cut) -> None:
         axis = step.made.axis
@@ -152,7 +158,7 @@ class _Writer:
         inputs = [self._value(piece) for piece in step.pieces]
         node = self._add("Concat", inputs, [ir.AttrInt64("axis", axis)], step.whole)
         if step.whole.axis is None:
-            self.joined[step.whole.value] = node.outputs[0]
+            self._joined[step.whole.value] = node.outputs[0]
 
     def _add(self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr], made: Piece) -> ir.Node:
         origin = made.value.producer()
@@ -160,7 +166,7 @@ class _Writer:
         node = ir.Node("", operator, inputs, attributes, name=self._new(f"{of}_{operator.lower()}"),
                        metadata_props={nodes.TILED: of or operator})  # fmt: skip
         self._declare(node.outputs[0], made)
-        self.nodes.append(node)
+        self._nodes.append(node)
         return node
 
     def _declare(self, value: ir.Value, piece: Piece) -> None:
@@ -174,7 +180,7 @@ class _Writer:
         self._held[piece] = value
 
     def _value(self, piece: Piece) -> ir.Value:
-        return piece.value if piece.axis is None else self._held[piece]
+        return self._joined.get(piece.value, piece.value) if piece.axis is None else self._held[piece]
 
     def _constant(self, array: np.ndarray) -> ir.Value:
         key = tuple(array.tolist())
@@ -186,9 +192,10 @@ class _Writer:
         return self._constants[key]
 
     def _new(self, name: str) -> str:
-        new, number = name, 1
+        new, number = name, self._numbers.get(name, 1)
         while new in self._names:
             number += 1
             new = f"{name}_{number}"
         self._names.add(new)
+        self._numbers[name] = number
         return new

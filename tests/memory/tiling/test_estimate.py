@@ -86,7 +86,7 @@ def test_estimates_are_what_the_written_model_takes(name: str, count: int, shari
             time += 2e9 * 4 * size(facts, step.whole.value) / BANDWIDTH
     assert estimate.time == pytest.approx(time, rel=1e-9)  # the same sum in another order
 
-    write_tiles(model, region, steps)
+    write_tiles(model, [(region, steps)])
     written = model_memory(model, sharing=sharing)
     assert estimate.peak == live_peak(problem_of(written.graph))
 

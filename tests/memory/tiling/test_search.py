@@ -138,7 +138,7 @@ def test_estimates_are_what_the_written_model_takes(axis: int, count: int) -> No
     steps = steps_of(facts, region, count)
     assert steps is not None
     estimate = Stretch(model_memory(model), facts, 0, 2).tiled([], steps, [])
-    write_tiles(model, region, steps)
+    write_tiles(model, [(region, steps)])
     memory = model_memory(model)
     assert estimate.peak == live_peak(problem_of(memory.graph))
     assert estimate.time == pytest.approx(sum(one.time for one in memory.graph.operators), rel=0.25)
@@ -158,7 +158,7 @@ def test_nodes_between_members_stand_before_or_behind_the_tiles() -> None:
     steps = steps_of(facts, region, 4)
     assert steps is not None
     before = to_proto(model)
-    write_tiles(model, region, steps)
+    write_tiles(model, [(region, steps)])
     support.assert_equal(before, to_proto(model), rtol=0, atol=0)
 
 

@@ -27,7 +27,7 @@ def tiled(model: ir.Model, axis: int, count: int) -> ir.Model | None:
     steps = None if region is None else steps_of(facts, region, count)
     if region is None or steps is None:
         return None
-    write_tiles(work, region, steps)
+    write_tiles(work, [(region, steps)])
     return work
 
 

@@ -1,7 +1,8 @@
 """Gradients of convolutions and pools.
 
-The gradient of a convolution to its image is a transposed convolution. That to its weights is a product for each place
-of the kernel: [channels, positions] of the image as that place sees it, times [positions, channels] of the gradient.
+The gradient of a convolution to its image is a transposed convolution, or the convolution that this one is. That to its
+weights is a product for each place of the kernel: [channels, positions] of the image as that place sees it, times
+[positions, channels] of the gradient.
 Where the image has fewer channels than the kernel has places (a first layer, depthwise), or several groups, it is one
 convolution of the image with the gradient as its kernel: batch and channels change places, strides and dilations too.
 """
@@ -22,6 +23,8 @@ from graphopt.model.operators.gradients.products import product as matrix_produc
 from graphopt.model.operators.gradients.terms import AttributeValue, NoGradient, Term
 from graphopt.model.operators.padding import padding
 
+TURNED = 1 << 10  # windows of an image from which on the weights are turned around for the gradient to it
+FLIPPED_SINCE = 10
 BAND = 1 << 22  # bytes of images that are looked at together in the gradient to weights, and copied for each place
 
 
@@ -79,11 +82,27 @@ def convolution(back: Backward) -> Gradients:
     windows, groups = _windows(back, spatial(weights)), back.integer("group", 1)
     to_x = None
     if back.wants(0):
-        attributes: dict[str, AttributeValue] = {**windows.transposed(), "group": groups}
-        to_x = back.maker.op("ConvTranspose", dy, weights, attributes=attributes)
+        to_x = _of_image(dy, weights, windows, groups)
     to_weights = _of_weights(x, dy, windows, groups) if back.wants(1) else None
     to_bias = dy.sum(0, *range(2, dy.rank), keep=False) if back.wants(2) else None
     return to_x, to_weights, to_bias
+
+
+def _of_image(dy: Term, weights: Term, windows: Windows, groups: int) -> Term:
+    """[N, C, image]: what every window gives back to its pixels.
+
+    With steps of one, on images that are large for the weights, it is the convolution with each window turned around:
+    runtimes compute that one in parts, and for a ConvTranspose hold a copy of the result for each place of the kernel.
+    """
+    ends = [reach - 1 - low for reach, low in zip(windows.reach, windows.before, strict=True)]
+    behind = [reach - 1 - high for reach, high in zip(windows.reach, windows.after, strict=True)]
+    is_convolution = groups == 1 and set(windows.strides) == {1} and min(*ends, *behind) >= 0
+    if not is_convolution or prod(windows.out) < TURNED or dy.maker.opset < FLIPPED_SINCE:
+        attributes: dict[str, AttributeValue] = {**windows.transposed(), "group": groups}
+        return dy.maker.op("ConvTranspose", dy, weights, attributes=attributes)
+    turned = weights.flip(*range(2, weights.rank)).transpose(1, 0, *range(2, weights.rank))
+    attributes = {"dilations": windows.dilations, "pads": (*ends, *behind)}
+    return dy.maker.op("Conv", dy, turned, attributes=attributes)
 
 
 def transposed_convolution(back: Backward) -> Gradients:
