@@ -209,7 +209,7 @@ class _Ties:
         """Let the Reshape of a tied operand wait for one more result."""
         before, shape = view.inputs[1], self._facts.static_shape(view.outputs[0])
         assert before is not None and shape is not None, "it was made here"
-        self._sequence.remove(view)
+        del self._sequence[next(at for at in reversed(range(len(self._sequence))) if self._sequence[at] is view)]
         zeros = self._number(latest, (0,) * len(shape), node)
         type = ir.TensorType(ir.DataType.INT64)
         view.replace_input_with(1, self._add("Add", [before, zeros], node, type, ir.Shape([len(shape)])))

@@ -29,6 +29,8 @@ from kernels.templates.template import Template
 
 WIDENED = 4  # times the flops of a block that widens weights: a smaller one widens them as often
 LINE = 0.25  # share of reading a line of the input that a tile sees from the second cache
+LINE_BYTES = 64
+FAR = 10.0  # cycles of the first line of a row of pixels, to which none before it leads: what a second cache takes
 SHAPE = 0.004  # share that a further shape of tile must gain: each is a function to compile
 CALL = 24.0  # cycles of entering and leaving a tile, its addresses included
 BLOCK_FLOPS = 20_000_000  # about 70 to 300 microseconds
@@ -112,14 +114,26 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
             # Inputs that a tile sees, in lines of a vector: tiles of several rows share some.
             lines = ((tall.size - 1) * problem.strides[1] + problem.reach[1]) * problem.depth / target.lanes()
             lines *= (wide.size - 1) * problem.strides[2] + problem.reach[2]
+            far, seen = _far(problem, tall.size, wide.size)
             for group in groups:
                 pixels = tall.size * wide.size
                 step = step_cycles(pixels * group.size, pixels, group.size, target)
                 step = _with_streamed(step, group.size * target.vector_bytes, steps // parts, target)
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
                 around = CALL + (2 * pixels + ROW * (tall.size - 1)) * group.size
-                total += tall.count * wide.count * group.count * (around + taken * (steps * step + line * lines))
+                near = seen + group.size * target.vector_bytes * steps
+                inputs = line * lines + FAR * far * lost(near, target.l1, NEAR_HELD, NEAR_PASSED)
+                total += tall.count * wide.count * group.count * (around + taken * (steps * step + inputs))
     return total * (1 + SHAPE * (len(rows) * len(columns) * len(groups) - 1))
+
+
+def _far(problem: Convolution, rows: int, columns: int) -> tuple[int, int]:
+    """Rows of pixels that a tile sees where channels lie apart, none behind another, and the bytes of their lines."""
+    if problem.input.block > 1:
+        return 0, 0
+    far = ((rows - 1) * problem.strides[1] + problem.reach[1]) * problem.depth
+    width = 4 * ((columns - 1) * problem.strides[2] + problem.reach[2] - 1)
+    return far, far * (LINE_BYTES + width)
 
 
 def _with_streamed(step: float, size: int, steps: int, target: Target) -> float:
