@@ -39,8 +39,8 @@ def tie_all(model: ir.Model, large: int) -> int:
     """Tie each node that reads or makes a value of `large` bytes or more to the last one before it, in place.
 
     Going back from the outputs, ONNX Runtime would leave for the end what only outputs need, as gradients of weights
-    are, and what it reads with it. Tied are also nodes that it would run in their place: its own optimizations put
-    others there. Returns how many nodes were added.
+    are, and what that reads. Its own optimizations move nodes too, so that `visited_order` does not tell all of them.
+    Returns how many nodes were added.
     """
     if model.graph.opset_imports.get("", 1) < LEAST_OPSET:
         return 0

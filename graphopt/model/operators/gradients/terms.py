@@ -264,7 +264,7 @@ class Term:
         """The elements along axes from the last to the first; since opset 10."""
         ones = [-1] * len(axes)
         attributes = {"starts": ones, "ends": [-LAST] * len(axes), "axes": axes, "steps": ones}
-        return self.maker.op("Slice", self, attributes=attributes)
+        return self.maker.op("Slice", self, attributes=attributes) if axes else self
 
     def pad(self, before: Sequence[int], after: Sequence[int]) -> Term:
         """Zeros put around, a number for each axis; negative ones take elements away."""

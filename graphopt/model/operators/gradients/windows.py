@@ -100,7 +100,8 @@ def _of_image(dy: Term, weights: Term, windows: Windows, groups: int) -> Term:
     if not is_convolution or prod(windows.out) < TURNED or dy.maker.opset < FLIPPED_SINCE:
         attributes: dict[str, AttributeValue] = {**windows.transposed(), "group": groups}
         return dy.maker.op("ConvTranspose", dy, weights, attributes=attributes)
-    turned = weights.flip(*range(2, weights.rank)).transpose(1, 0, *range(2, weights.rank))
+    wide = [axis for axis, size in enumerate(windows.kernel, 2) if size > 1]
+    turned = weights.flip(*wide).transpose(1, 0, *range(2, weights.rank))
     attributes = {"dilations": windows.dilations, "pads": (*ends, *behind)}
     return dy.maker.op("Conv", dy, turned, attributes=attributes)
 
