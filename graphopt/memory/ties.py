@@ -10,7 +10,6 @@ not fold Size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -75,12 +74,17 @@ def _is_view(node: ir.Node) -> bool:
     return nodes.is_standard(node) and node.op_type in VIEWS
 
 
-def _through_views(value: ir.Value) -> Iterator[ir.Value]:
-    """The value, and what it is a view of."""
-    yield value
-    while (maker := value.producer()) is not None and _is_view(maker) and maker.inputs[0] is not None:
-        value = maker.inputs[0]
-        yield value
+def _known(node: ir.Node) -> set[ir.Value]:
+    """What must have been made before a node runs, without looking back: what it reads, by views too, and waits for."""
+    found: set[ir.Value] = set()
+    pending = [value for value in node.inputs if value is not None]
+    while pending:
+        value = pending.pop()
+        maker = value.producer()
+        found.add(value)
+        if maker is not None and (_is_view(maker) or nodes.TIED in maker.metadata_props):
+            pending += [one for one in maker.inputs if one is not None and one not in found]
+    return found
 
 
 class _Ties:
@@ -119,13 +123,13 @@ class _Ties:
         return self._finished(before)
 
     def write_all(self, large: int) -> int:
-        """Tie every node that touches a large value to the last one before it, but where it reads what that made."""
+        """Tie every node that touches a large value to the last one before it, where nothing else makes it wait."""
         before, given = len(self._graph), tuple(self._graph)
         latest: list[ir.Value] = []  # of the last node that could be tied, and of those behind it
         for node in given:
-            if not _is_view(node) and self._touches(node, large):
-                read = {source for value in node.inputs if value is not None for source in _through_views(value)}
-                waits = [self._tie_any(node, one) for one in latest if one not in read]
+            if not _is_view(node) and nodes.TIED not in node.metadata_props and self._touches(node, large):
+                known = _known(node)
+                waits = [self._tie_any(node, one) for one in latest if one not in known]
                 latest = latest if not all(waits) else []
                 latest += [made for made in (self._anchor(node),) if made is not None]
             self._sequence.append(node)
