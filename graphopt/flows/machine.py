@@ -16,7 +16,7 @@ from kernels.units.write import has_unit
 
 # The entries that records have had for the shortest time, of one core, between cores, of matrix units, of bfloat16.
 LATEST, LATEST_BETWEEN, LATEST_OF_UNITS, LATEST_OF_PAIRS = (
-    "memory_latency", "other_read", "tile_products", "dot_products"
+    "few_near", "other_read", "tile_products", "dot_products"
 )  # fmt: skip
 MEASURING = f"measuring this machine ({ONCE})"
 

@@ -7,8 +7,11 @@ from dataclasses import replace
 from graphopt.errors import OptionError
 from graphopt.machine.record import MachineRecord
 from graphopt.model.text import nearest
-from kernels.cores import KNOWN, Core, by_vectors, known_core
+from kernels.cores import KNOWN, Core, WayToAsk, by_vectors, known_core
+from kernels.measure.products import ROWS, WAYS
 from kernels.target import Target
+
+CLEARLY = 1.1  # times as fast: what readings differ by is less
 
 
 def with_core(target: Target, machine: MachineRecord | str | None) -> Target:
@@ -49,4 +52,12 @@ def _core(machine: MachineRecord) -> Core:
         rate("l1", loads * machine.vector_bytes), second, last, memory,
         figure("tile_call", Core(1, 1, 1).call), clock, figure("memory_latency", Core(1, 1, 1).latency),
         figure("tile_products", Core(1, 1, 1).tile_products), figure("dot_products", products / 2),
+        *(_way_to_ask(machine, rows) for rows in ROWS),
     )  # fmt: skip
+
+
+def _way_to_ask(machine: MachineRecord, rows: str) -> WayToAsk:
+    """The way in which a tile's weights came fastest; into the first cache unless another one is clearly faster."""
+    rates = {way: machine.value(f"{rows}_{way}") or 0.0 for way in WAYS}
+    best = max(WAYS, key=lambda way: rates[way])
+    return best if rates[best] > CLEARLY * rates[WAYS[0]] else WAYS[0]

@@ -19,7 +19,7 @@ from statistics import median
 from kernels.kernel import Kernel
 from kernels.llvm.compile import compile_object
 from kernels.llvm.load import Loaded
-from kernels.measure import instructions, streams, waits
+from kernels.measure import instructions, products, streams, waits
 from kernels.measure.entries import ENTRIES, Reading, reading_of
 from kernels.peak import peak_calls
 from kernels.run import Array, Calls, Executable, aligned
@@ -43,6 +43,7 @@ def measure(target: Target) -> dict[str, Reading]:
     """Every entry that this machine lets itself be asked; those between cores need two that the process may use."""
     found: dict[str, list[float]] = {}
     rounds = _instructions(target) | _streams(target) | _latency(target)
+    rounds |= _products(target, rounds)
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) > 1:
         rounds |= _waits(target, processors[:2]) | _others(target, processors[:2])
@@ -140,6 +141,25 @@ def _latency(target: Target) -> dict[str, Read]:
     chased = executable.calls([(chase, {"x": buffer.view("int64")})])
     flushed = executable.calls([(flush, {"x": buffer})])
     return {"memory_latency": lambda: _least(chased, flushed, readings=4) / streams.LINKS}
+
+
+def _products(target: Target, rounds: Mapping[str, Read]) -> dict[str, Read]:
+    """Bytes a nanosecond of weights from memory to a product's tile, by its rows and how it asks for them."""
+    memory = products.Memory(rounds["memory_read"](), rounds["memory_latency"]())
+    buffer, size = _touched(), streams.MEMORY_BYTES // 4
+    made = {name: products.streamed(target, name, memory, size) for name in products.names()}
+    flush = streams.flushing(target, "flush", size)
+    executable = Executable([*(kernel for kernel, _ in made.values()), flush])
+    flushed = executable.calls([(flush, {"x": buffer})])
+
+    def read(call: Calls, size: int) -> float:
+        return size / _least(call, flushed, readings=4)
+
+    calls = {
+        name: (executable.calls([(kernel, {"x": buffer, **products.others(kernel)})]), size)
+        for name, (kernel, size) in made.items()
+    }
+    return {name: partial(read, *call) for name, call in calls.items()}
 
 
 def _touched() -> Array:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from kernels.cores import HALF_PAGE
 from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Amount, Body, Function, Parameter, Value, joined
@@ -27,7 +28,6 @@ from kernels.templates.tile import LINE, ProductTile, write_tile
 
 BLOCKS = 32  # of work at the least, where there are so many panels: each copies the row
 TOGETHER = 8  # bytes of codes of a lane that a turn of the loop multiplies
-AHEAD = 2048  # bytes at the most that codes are asked for ahead: half a page, for what lies on the next one comes late
 
 
 def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...]:
@@ -175,12 +175,14 @@ class RowBuilder(BitsBuilder):
     def _ask(self, f: Function, codes: Value, size: int) -> None:
         """Ask for codes twice as far behind these as memory has bytes under way, unless a near cache has them.
 
-        Widening comes between two reads, so that at the distance itself some come late.
+        Widening comes between two reads, so that at the distance itself some come late. Half a page ahead at the most,
+        for what lies on the next one comes late; into the cache that tiles of few rows ask into.
         """
         if self.target.constant_level not in ("l1", "l2"):
-            ahead = min(2 * self.target.core.under_way, AHEAD) // LINE * LINE
+            ahead = min(2 * self.target.core.under_way, HALF_PAGE) // LINE * LINE
+            near, _ = self.target.core.asks(1)
             for byte in range(0, size, LINE):
-                f.prefetch(f.at(codes, ahead + byte, "i8"))
+                f.prefetch(f.at(codes, ahead + byte, "i8"), locality=3 if near else 2)
 
     def _summed(self, f: Function, vectors: int, block: Body) -> None:
         """End a function of a panel: sums that begin with nothing, and go through all blocks of the depth."""

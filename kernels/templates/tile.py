@@ -91,14 +91,14 @@ def asked(core: Core, groups: int, bytes_of_group: int, rows: int, tiles: int, f
     """What a tile of `rows` asks for while it reads so many groups of the depth, of so many bytes each.
 
     All `tiles` that read the same weights together ask once for those that follow in memory (bytes; None: as many),
-    while they work on these. A tile that reads them alone asks for what it needs when memory answers: its weights are
-    one stream, of which so much is under way.
+    while they work on these. A tile that reads them alone asks for what it needs when memory answers, in the way that
+    brings most on this core: its weights are one stream.
     """
     turns, own = groups // UNROLL, groups * bytes_of_group
     if not turns:
         return Asked()
     if tiles == 1:
-        return Asked(bytes_of_group * UNROLL // LINE, True, core.under_way)
+        return Asked(bytes_of_group * UNROLL // LINE, *core.asks(rows))
     lines = -(-(own if following is None else following) // (LINE * rows * tiles))
     return Asked(-(-lines * rows // turns), False, own, lines * LINE)
 

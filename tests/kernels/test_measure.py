@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 
 from kernels import peak
+from kernels.cores import FEW_ROWS, HALF_PAGE
 from kernels.kernel import Kernel
 from kernels.llvm.compile import assembly, compile_object
-from kernels.measure import instructions, processor, streams, waits
+from kernels.measure import instructions, processor, products, streams, waits
 from kernels.measure.entries import ENTRIES, reading_of
 from kernels.measure.streams import MEMORY_BYTES, flushing, levels, passes_of, reading, writing
+from kernels.run import Executable, aligned
 from kernels.target import Target, aarch64, host, x86_64_v3, x86_64_v4
 
 TARGETS = (x86_64_v3(), x86_64_v4(), aarch64())
@@ -117,6 +119,7 @@ class Steps:
         self.left = values
         monkeypatch.setattr(processor, "_instructions", lambda _: {name: partial(self.read, name) for name in values})
         monkeypatch.setattr(processor, "_streams", lambda _: {})
+        monkeypatch.setattr(processor, "_products", lambda _, __: {})
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
 
     def read(self, name: str) -> float:
@@ -159,6 +162,26 @@ def test_this_machine_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     several = len(os.sched_getaffinity(0)) > 1
     assert ("wake" in found) is several and ("other_read" in found) is several
+
+
+@pytest.mark.parametrize("name", products.names())
+def test_tiles_ask_in_the_way_that_is_measured(name: str) -> None:
+    """Each entry is a product of its own: of few rows or of many, and asking where its name says."""
+    memory, target = products.Memory(50.0, 100.0), host()
+    rows, way = products.names()[name]
+    kernel, size = products.streamed(target, name, memory, 8 << 20)
+    assert 7 << 20 < size <= 8 << 20 and kernel.operand("x").bytes == size
+    arrays = products.others(kernel)
+    height = arrays["a"].size // products.DEPTH
+    assert (height <= FEW_ROWS) is (rows == "few")
+    arrays["x"] = aligned(size // 4)
+    arrays["x"][:], arrays["a"][:] = 1, 1
+    Executable([kernel]).calls([(kernel, arrays)])()
+    assert (arrays["c"] == products.DEPTH).all()
+    text = kernel.module.text()
+    asking = re.findall(r"llvm\.prefetch\.p0\(ptr \S+, i32 0, i32 (\d)", text)
+    assert set(asking) == {"3" if way == "near" else "2"}
+    assert f"i64 {HALF_PAGE if way == 'half' else 5000}" in text
 
 
 class Recorded:

@@ -94,9 +94,9 @@ def test_a_record_of_one_core_is_not_kept_to_by_several(
     assert graphopt.machine().workers == 2 and len(measured) == 2
     kept.keep(record("other_read", key=OWN), folder)  # by a version that did not measure it
     assert graphopt.machine().value("other_read") == 20.0 and len(measured) == 1
-    kept.keep(record("memory_latency", key=OWN), folder)  # nor this, which one core can measure
+    kept.keep(record("few_near", key=OWN), folder)  # nor this, which one core can measure
     monkeypatch.setattr(flow.os, "sched_getaffinity", lambda _: {3})
-    assert graphopt.machine().value("memory_latency") == 120.0 and not measured
+    assert graphopt.machine().value("few_near") == 6.0 and not measured
 
 
 def test_readings_that_are_not_believed_are_taken_again_and_then_refused(
