@@ -24,6 +24,7 @@ import onnx_ir as ir
 from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.gates import Gates, gates_of, squares_of, widths_of
+from graphopt.check.held import Held
 from graphopt.check.lineage import STEPS, SUMS
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
@@ -75,10 +76,15 @@ class Noise:
         sound: bool,
         work: Callable[[], int],
         cases: Sequence[Case] = (),
+        held: Held | None = None,
     ) -> None:
-        """`runner` has the model loaded; `work` says what a run takes; the first of the `cases` is an ordinary one."""
+        """`runner` has the model loaded; `work` says what a run takes; the first of the `cases` is an ordinary one.
+
+        Samples are kept in what is `held` by the check.
+        """
         self._workplace, self._model, self._runner, self._sound = workplace, model, runner, sound
         self._work, self._cases = work, cases
+        self._held = Held() if held is None else held
         # Inputs that hold weights, as a training step has them: they are moved as weights are.
         self._fed = [value.name or "" for value in model.graph.inputs if value.const_value is not None]
         self._runners: dict[str, Runner | None] = {}
@@ -94,7 +100,7 @@ class Noise:
         for number, way in enumerate(ways):
             if number == len(case.samples):
                 found = self.moved(case, way)
-                case.samples.append(case.outputs if found is None else found)
+                case.samples.append(case.outputs if found is None else self._held.all(found))
             if case.samples[number] is not case.outputs:
                 yield case.samples[number]
 
@@ -149,7 +155,7 @@ class Noise:
             return None
         with suppress(CannotRun):
             operands = self._workplace.runner(gates.operands, is_sound)
-            noise = Noise(self._workplace, gates.operands, operands, is_sound, self._work)
+            noise = Noise(self._workplace, gates.operands, operands, is_sound, self._work, held=self._held)
             runner = self._workplace.runner(gates.decided, is_sound)
             return _Gated(gates, operands, noise, runner, SMOOTH_WAYS if cut is gates_of else OPERAND_WAYS)
         return None

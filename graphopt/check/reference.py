@@ -20,6 +20,7 @@ from graphopt.check.engine import REFERENCE
 from graphopt.check.feeds import NOTHING, Contents, Feed, holding
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
+from graphopt.check.held import Held
 from graphopt.check.inputs import inputs_of
 from graphopt.check.lineage import bounded_outputs, limits_of, stepped_outputs, summed_outputs
 from graphopt.check.noise import Case, Noise
@@ -68,6 +69,7 @@ class Reference:
         self.excluded = random_outputs(model)
         self.tolerance = tolerance
         self._contents = contents
+        self._held = Held()
         self.limits: dict[str, float] = {}
         # A model is held to the strictest check that the original passes.
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
@@ -115,7 +117,7 @@ class Reference:
                 pass
         self.noise = Noise(
             workplace, runnable, self.runner, self._sound, lambda: work(self.sizes[0] if self.sizes else {}),
-            self.cases,
+            self.cases, self._held,
         )  # fmt: skip
         self.inputs = inputs_of(runnable)
         for one in given:
@@ -146,7 +148,7 @@ class Reference:
             if defined is None:
                 raise OptionError(f"the model does not accept {given.name}: {error}.") from error
             found = defined
-        case = Case(given.feed, found[: self._count], "given")
+        case = Case(self._held.feed(given.feed), self._held.all(found[: self._count]), "given")
         self.branches.note(found[self._count :])
         self.cases.append(case)
         for name, output in zip(self.runner.output_names, case.outputs, strict=False):
@@ -198,7 +200,7 @@ class Reference:
             self._failure = str(error)
             return False
         self.branches.note(outputs[self._count :])
-        self.cases.append(Case(feed, outputs[: self._count], draw))
+        self.cases.append(Case(self._held.feed(feed), self._held.all(outputs[: self._count]), draw))
         return True
 
     def check(self, candidate: ir.Model) -> Verification:
