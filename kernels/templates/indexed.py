@@ -32,6 +32,7 @@ from kernels.tensor.expression import dense_strides
 
 ScatterReduction = Literal["none", "add", "mul", "min", "max"]
 BLOCK_BYTES = 64 << 10  # that a block of a gather copies, about
+_BITS = {8: "i64", 4: "i32", 2: "i16", 1: "i8"}  # by the bytes of an element
 
 
 class InvalidIndexing(KernelsError):
@@ -48,7 +49,10 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A gather or a scatter; see the module. Operands: "data", "indices", a scatter's "updates", "output"."""
+    """A gather or a scatter; see the module. Operands: "data", "indices", a scatter's "updates", "output".
+
+    A scatter onto one number, as the gradient of a gather begins, has no "data": these would be as large as the table.
+    """
 
     direction: Literal["gather", "scatter"]
     dims: tuple[int, ...]
@@ -62,6 +66,7 @@ class Indexed:
     dtype: DType
     index_dtype: DType = DType.I64
     reduction: ScatterReduction = "none"  # of a scatter: what happens to the element that is there
+    filler: int | None = None  # of a scatter: the bits of each element of the data, where all are one number
 
     @property
     def plain_elements(self) -> int:
@@ -172,7 +177,8 @@ def operands_of(problem: Indexed) -> tuple[Operand, ...]:
     if problem.direction == "gather":
         return data, indices, Operand("output", "output", problem.dtype, problem.plain_elements)
     updates = Operand("updates", "input", problem.dtype, problem.plain_elements)
-    return data, indices, updates, Operand("output", "output", problem.dtype, problem.data_elements)
+    given = (data,) if problem.filler is None else ()
+    return *given, indices, updates, Operand("output", "output", problem.dtype, problem.data_elements)
 
 
 def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
@@ -187,7 +193,9 @@ def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
     blocks = -(-positions // stretch) if is_free(positions) else max(1, -(-positions // max(stretch, 1)))
 
     def body(f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        if problem.direction == "scatter":
+        if problem.filler is not None:
+            _fill(f, problem.dtype, problem.filler, pointers["output"], problem.data_elements)
+        elif problem.direction == "scatter":
             _copy(f, problem.dtype, pointers["data"], pointers["output"], problem.data_elements)
         if not bound(problem.plain_elements):
             return
@@ -250,9 +258,19 @@ def _move(f: Function, problem: Indexed, pointers: dict[str, Value], at: Sequenc
         _combine(f, problem, source, aim, length)
 
 
+def _fill(f: Function, dtype: DType, bits: int, aim: Value, length: int) -> None:
+    """One number in all elements, as vectors while they last."""
+    kind = _BITS[dtype.bytes]
+    lanes = f.module.target.vector_bytes // dtype.bytes
+    whole, number = length // lanes * lanes, f.number(kind, bits)
+    wide = f.splat(number, lanes)
+    f.loop(0, whole, lanes, lambda at, _: f.store(wide, f.at(aim, at, kind)))
+    f.loop(whole, length, 1, lambda at, _: f.store(number, f.at(aim, at, kind)))
+
+
 def _copy(f: Function, dtype: DType, source: Value, aim: Value, length: int) -> None:
     """Elements one after the other, as vectors while they last."""
-    kind = {8: "i64", 4: "i32", 2: "i16", 1: "i8"}[dtype.bytes]
+    kind = _BITS[dtype.bytes]
     lanes = f.module.target.vector_bytes // dtype.bytes
     whole = length // lanes * lanes
     f.loop(0, whole, lanes, lambda at, _: f.store(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
@@ -21,14 +23,15 @@ class Dense:
     """The kernel of a node, and what it calls the node's first inputs and its outputs."""
 
     kernel: Kernel
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # "" for one that the kernel does not read
     outputs: tuple[str, ...]
 
 
 def lower_dense(scope: Scope, node: ir.Node) -> None:
     """The region of a node with such a kernel."""
     chosen = KERNELS[node.op_type](scope, node)
-    places = {name: dense(scope, required_input(node, at)).buffer for at, name in enumerate(chosen.inputs)}
+    named = [(at, name) for at, name in enumerate(chosen.inputs) if name]
+    places = {name: dense(scope, required_input(node, at)).buffer for at, name in named}
     places |= {name: scope.result(node.outputs[at]).buffer for at, name in enumerate(chosen.outputs)}
     scope.add(chosen.kernel, places, (node,))
 
@@ -75,7 +78,19 @@ def _indexed(scope: Scope, node: ir.Node) -> Dense:
         case _:
             problem = indexed.scatter_nd(data, indices, *types, reduction)  # type: ignore[arg-type]
     names = ("data", "indices", "updates") if problem.direction == "scatter" else ("data", "indices")
+    if problem.direction == "scatter":
+        problem = replace(problem, filler=_filler(scope.constant(required_input(node, 0))))
+    if problem.filler is not None:
+        names = ("", *names[1:])
     return Dense(scope.kernel(indexed.INDEXED, problem), names, ("output",))
+
+
+def _filler(array: npt.NDArray[np.generic] | None) -> int | None:
+    """The bits of the one number that fills a constant, where it is one that fills several elements."""
+    if array is None or array.size < 2:
+        return None
+    bits = np.ascontiguousarray(array).view(f"u{array.itemsize}").reshape(-1)
+    return int(bits[0]) if bool((bits == bits[0]).all()) else None
 
 
 def _running_sums(scope: Scope, node: ir.Node) -> Dense:

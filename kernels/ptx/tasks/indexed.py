@@ -93,7 +93,10 @@ def _gathered(block: Block, problem: Indexed, number: Value) -> Value:
 def _scattered(block: Block, problem: Indexed, number: Value, outer: tuple[int, ...]) -> Value:
     f, kind = block.f, types.scalar(problem.dtype)
     length = prod(problem.dims[len(outer) :])
-    begun = f.load(kind, block.at(block.pointers["data"], number, kind))
+    if problem.filler is None:
+        begun = f.load(kind, block.at(block.pointers["data"], number, kind))
+    else:
+        begun = f.convert("bitcast", kind, f.number(f"i{8 * problem.dtype.bytes}", problem.filler))
     if not problem.plain_elements:
         return begun
 

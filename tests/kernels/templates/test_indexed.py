@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -134,6 +136,9 @@ def test_scatter_nd(
     expected = _scattered(values, _slice_places(index, 0), updates, reduction)
     problem = indexed.scatter_nd(shape, index.shape, DType.F32, reduction=reduction)
     _check(problem, expected, data=values, indices=index, updates=updates)
+    number = np.float32(generator.standard_normal())
+    onto = _scattered(np.full(shape, number), _slice_places(index, 0), updates, reduction)
+    _check(replace(problem, filler=int(number.view(np.uint32))), onto, indices=index, updates=updates)
 
 
 def test_an_index_outside_touches_nothing_outside() -> None:

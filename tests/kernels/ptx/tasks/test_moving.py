@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,16 @@ def moved(problem: Indexed, seed: int, name: str, target: Any = SM_90) -> Case:
 @given(st.lists(moves(), min_size=6, max_size=6), st.sampled_from([SM_80, SM_90]))
 def test_any_gather_and_scatter(some: list[tuple[Indexed, int]], target: Any) -> None:
     check([moved(problem, seed, f"move_{number}", target) for number, (problem, seed) in enumerate(some)], target)
+
+
+def test_scatters_onto_one_number_have_no_data() -> None:
+    problems = [
+        replace(scatter_nd((3, 40), (5, 1), DType.F32, reduction="add"), filler=0),
+        replace(scatter_nd((3, 40), (5, 1), DType.I64), filler=(1 << 64) - 3),
+        replace(scatter_elements((6, 5), 0, (4, 5), DType.U8), filler=200),
+    ]
+    assert all("data" not in [one.name for one in indexed(problem, SM_90, "move").operands] for problem in problems)
+    check([moved(problem, 3, f"move_{number}") for number, problem in enumerate(problems)])
 
 
 def test_of_several_updates_of_an_element_the_last_counts() -> None:

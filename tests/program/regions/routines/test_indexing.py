@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from onnx import helper, numpy_helper
 
+import graphopt
 from tests.program.regions.routines.one_node import held, same
 
 DIMS = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -100,3 +102,34 @@ def test_caches(batch: int, heads: int, size: int, mode: str, is_given: bool) ->
     places = np.random.default_rng(size).integers(0, top, batch)
     inputs = [cache, update, places] if is_given else [cache, update]
     same("TensorScatter", inputs, opset=24, engine="reference", mode=mode)
+
+
+@given(st.sampled_from(TYPES), st.sampled_from(["none", "add", "max"]), st.sampled_from([0.0, 1.0]))
+@example("f4", "none", -0.0)
+@settings(max_examples=12, deadline=None)
+def test_scatters_onto_one_number_keep_no_table(kind: str, reduction: str, number: float) -> None:
+    """As the gradient of a gather begins with zeros: they are written by the loop, and not stored."""
+    assume(kind not in ("f2", "u1", "?") or reduction == "none")  # ONNX Runtime combines none of them
+    shape, rows = (40, 25), np.array([[3], [39], [3]])
+    table = helper.make_tensor("value", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), [1], [number])
+    updates = drawn((3, 25), kind, 2)
+    nodes = [
+        helper.make_node("ConstantOfShape", ["dims"], ["table"], value=table),
+        helper.make_node("ScatterND", ["table", "rows", "updates"], ["y"], reduction=reduction),
+    ]
+    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    graph = helper.make_graph(
+        nodes, "scatter", [helper.make_tensor_value_info("updates", type_, [3, 25])],
+        [helper.make_tensor_value_info("y", type_, shape)],
+        [numpy_helper.from_array(np.array(shape), "dims"), numpy_helper.from_array(rows, "rows")],
+    )  # fmt: skip
+    program = graphopt.compile(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), threads=1
+    )
+    wanted = np.full(shape, number, kind)
+    for place, row in enumerate(rows[:, 0]):
+        for column in range(25):
+            _reduce(wanted, (int(row), column), updates[place, column], reduction)
+    (found,) = program.run(None, {"updates": updates})
+    assert found.tobytes() == wanted.tobytes()
+    assert program.linked.weights.size < 500
