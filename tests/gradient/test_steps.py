@@ -174,3 +174,26 @@ def test_a_step_of_a_recurrent_network_is_compared_where_nothing_saturates() -> 
     step = graphopt.train_step(trainable.lstm(0), loss="cross-entropy", optimizer="adam")
     verification = graphopt.compile(step.to_proto(), threads=1).verification
     assert verification.passed and "wild" in verification.draws and "large" not in verification.draws
+
+
+def test_a_program_changes_a_mapped_file_where_it_lies(tmp_path: Path) -> None:
+    """An array of the caller's own is copied once; a file that is mapped to be written is meant to change."""
+    step = graphopt.train_step(MODEL, loss="mse", optimizer="momentum")
+    program = graphopt.compile(step.to_proto(), threads=1)
+    mapped = np.lib.format.open_memmap(tmp_path / "w.npy", "w+", np.float32, (3, 2))
+    mapped[...] = W
+    own = W.astype(np.float32)
+    feeds: dict[str, np.ndarray] = {
+        "b": B.astype(np.float32), "w.momentum": np.zeros((3, 2), np.float32), "b.momentum": np.zeros(2, np.float32),
+        "learning_rate": np.array(0.1, np.float32), **_batches(1)[0],
+    }  # fmt: skip
+    for weights in (mapped, own):
+        found = program.run(None, {**feeds, "w": weights})
+        changed = found[[one.name for one in program.program.outputs].index("w_new")]
+        assert np.shares_memory(changed, weights) is (weights is mapped)
+    assert np.array_equal(own, W.astype(np.float32)) and not np.array_equal(mapped, own)
+    del mapped
+    assert np.array_equal(np.load(tmp_path / "w.npy"), changed), "the file has what the run gave"
+    locked = np.load(tmp_path / "w.npy", mmap_mode="r")
+    program.run(None, {**feeds, "w": locked})
+    assert np.array_equal(np.load(tmp_path / "w.npy"), locked), "one that is mapped to be read is copied"
