@@ -39,6 +39,9 @@ class Client(Protocol):
     ) -> Any:  # fmt: skip
         """Have a function called on a worker, with what futures among its arguments give."""
 
+    def run(self, function: Callable[[], Any]) -> Mapping[str, Any]:
+        """What a function gives on every worker, by address."""
+
     def gather(self, futures: Any) -> Any:
         """What futures give."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from graphopt.flows import cluster
 from graphopt.flows.shards import SEEDS, Cutter
 from graphopt.gradient.halves import halves_of
 from graphopt.gradient.step import Step
+from tests.clients import InThisProcess
 from tests.gradient.differences import runner
 from tests.gradient.masks import kept
 
@@ -56,39 +56,6 @@ net (float[batch, 6] x) => (float y)
 """
 
 
-class InThisProcess:
-    """Does at once what a client of Dask has workers do; a future is what it will give."""
-
-    def __init__(self, workers: int, losing: int = 0) -> None:
-        self.workers, self.losing = workers, losing
-        self.shards: list[dict[str, np.ndarray]] = []
-
-    def nthreads(self) -> Mapping[str, int]:
-        return {f"tcp://{number}": 1 for number in range(self.workers)}
-
-    def wait_for_workers(self, n_workers: int, timeout: float) -> None:
-        raise TimeoutError
-
-    def scatter(
-        self, data: Sequence[Any], *, workers: Sequence[str] | None, broadcast: bool, hash: bool
-    ) -> list[Any]:  # fmt: skip
-        if workers is not None:
-            self.shards += [one.feeds for one in data]
-        return list(data)
-
-    def submit(
-        self, function: Callable[..., Any], *args: Any, workers: Sequence[str] | None, allow_other_workers: bool,
-        pure: bool,
-    ) -> Any:  # fmt: skip
-        return function(*args)
-
-    def gather(self, futures: Any) -> Any:
-        self.losing -= 1
-        if self.losing >= 0:
-            raise CancelledError("a worker is gone")
-        return futures
-
-
 def batches(count: int, samples: int) -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(0)
     return [
@@ -108,7 +75,7 @@ def test_shards_train_as_the_whole_batch_does(name: str, workers: int, samples: 
     whole = graphopt.fit(step, batches(4, samples))
     client = InThisProcess(workers)
     apart = graphopt.fit(step, batches(4, samples), dask=client)
-    assert len(client.shards) == 4 * min(workers, samples)
+    assert len(client.parts) == 4 * min(workers, samples)
     np.testing.assert_allclose(apart.losses, whole.losses, rtol=1e-6)
     assert apart.values.keys() == whole.values.keys()
     for value, array in whole.values.items():  # float32: sums in another order, through four steps
@@ -180,7 +147,7 @@ def test_a_step_of_fixed_dims_has_shards_of_those() -> None:
         value.type.tensor_type.shape.dim[0].dim_value = 2
     client = InThisProcess(2)
     apart = graphopt.fit(graphopt.train_step(fixed, loss="mse"), batches(2, 6), dask=client)
-    assert [len(one["x"]) for one in client.shards] == [2] * 6
+    assert [len(one.feeds["x"]) for one in client.parts] == [2] * 6
     whole = graphopt.fit(graphopt.train_step(PERCEPTRON, loss="mse"), batches(2, 6))
     np.testing.assert_allclose(apart.losses, whole.losses, rtol=1e-6)
     with pytest.raises(OptionError, match="a batch of 5 samples is no multiple of the 2 that the step is of"):
