@@ -82,7 +82,7 @@ class OverCluster:
         if held is None:
             (held,) = client.scatter([self._model], workers=None, broadcast=True, hash=False)
         values = {name: self._values[name] for name in self._read}
-        (given,) = client.scatter([values], workers=None, broadcast=True, hash=False)
+        (given,) = client.scatter([values], workers=None, broadcast=False, hash=False)  # workers hand it on
         sums = []
         for number, shard in enumerate(shards):
             place = [workers[number % len(workers)]]
