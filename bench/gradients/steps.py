@@ -22,7 +22,8 @@ from bench.bar import Bar, Sheet, console
 from bench.gradients.train import OPTIMIZERS
 from bench.kernels.timing import Ratio, pin, ratio, readings, unpin
 from bench.peers import OURS
-from graphopt.flows.fit import InOnnxRuntime, InProgram, first_values
+from graphopt.flows.fit import first_values
+from graphopt.flows.runners import InOnnxRuntime, InProgram
 from models import trainable
 
 ISSUE, NUMBER = 23, 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import cast, get_args
 
@@ -87,7 +88,7 @@ from kernels.target import TargetName
 @feeds_option
 @tolerance_option
 @json_option
-@many_options
+@partial(many_options, alone=" With one model and --tune: kernels are measured there, on machines of this one's kind.")
 def command(
     ctx: click.Context, source: Path, output: Path, targets: str, name: str | None, form: Form,
     shape: tuple[str, ...], dim: tuple[str, ...], caches: bool, value: tuple[str, ...], fix_defaults: bool,
@@ -115,6 +116,11 @@ def command(
             return (str(model), str(makes)), makes
 
         return run_folder(ctx, source, output, words)
+    if dask is not None and not tune:
+        reason = (
+            "a cluster measures the kernels of one model; say for how long with --tune, or give a folder of models."
+        )
+        raise UsageError("--dask", reason)
     shapes, dims = parse_shapes(shape), parse_sized_dims(dim)
     budget = parse_budget(memory_budget, "--memory-budget")
     replaced_files(output)  # refuses before the work is done what could not be written after it
@@ -125,7 +131,7 @@ def command(
             fix_defaults=fix_defaults, feeds=feeds or None, tolerance=tolerance, exact=exact, small=small,
             precision=precision,
             memory_budget=budget, ram=parse_budget(ram, "--ram"), threads=threads, machine=record,
-            tune=seconds_of(tune, here=here), form=form,
+            tune=seconds_of(tune, here=here), dask=dask, form=form,
             caches=caches, progress=tell,
         )  # fmt: skip
         if compiled.not_compared is not None and not unchecked:

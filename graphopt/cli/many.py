@@ -25,15 +25,15 @@ PATHS = ("feeds",)
 OWN = ("jobs", "dask", "json", "output", "out", *WRITTEN)  # options of the run, not of a model
 
 
-def many_options(command: F) -> F:
-    """The options of a command that also takes a folder."""
+def many_options(command: F, alone: str = "") -> F:
+    """The options of a command that also takes a folder; `alone` is what a cluster does for one model."""
     jobs = click.option(
         "--jobs", type=click.IntRange(min=1), default=1, metavar="N",
         help="With a folder: so many models at a time, each in a process of its own.",
     )  # fmt: skip
     dask = click.option(
         "--dask", metavar="ADDRESS",
-        help="With a folder: on the workers of this Dask cluster, which see the same files (graphopt[dask]).",
+        help=f"With a folder: on the workers of this Dask cluster, which see the same files (graphopt[dask]).{alone}",
     )  # fmt: skip
     return jobs(dask(click.pass_context(command)))  # type: ignore[return-value]  # click knows no such type
 

@@ -19,6 +19,7 @@ from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, OptionError, VerificationError
 from graphopt.flows.asked import Asked, optimized, planned_target
+from graphopt.flows.cluster import Cluster
 from graphopt.flows.comparing import accepted, compared, reference_of, way_on
 from graphopt.flows.ranged import of_ranges
 from graphopt.flows.ranges import dims_of_ranges, free_batch, split_ranges
@@ -68,6 +69,7 @@ def compile(  # the builtin of this name is not used here
     threads: int = 0,
     machine: MachineRecord | str | None = None,
     tune: float = 0.0,
+    dask: Cluster | None = None,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
     form: Form = "bundle",
@@ -106,6 +108,8 @@ def compile(  # the builtin of this name is not used here
     of a known core ("znver4"); with None they are those of a usual server, alike on every machine of one kind. In
     `tune` seconds kernels are measured where they lie in the program, and those exchanged that lose clearly; what is
     found is kept in the user's cache folder, and used whenever there is a time to tune. With 0 estimates alone choose.
+    `dask`, the address of a cluster or a `distributed.Client`, has its workers measure, each a share of the kernels in
+    as many seconds; they are machines of this one's kind. The comparison of whole programs is made here.
     `values` fixes inputs at constants. Inputs with defaults are constants of every program, so that `fix_defaults` says
     nothing new. `feeds` and `tolerance` as for `optimize`.
 
@@ -142,7 +146,7 @@ def compile(  # the builtin of this name is not used here
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
     sized, listed = split_listed(dims or {})
     points = points_of(listed)
-    tuning = tuning_of(tune, progress)
+    tuning = tuning_of(tune, progress, dask)
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
     ranges, formulas, sizes = split_ranges(sized)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import zipfile
@@ -9,17 +10,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, get_args
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 
 from graphopt.errors import ModelError, OptionError
 from graphopt.files.single import write_file
-from graphopt.flows.compile import compile as compile_program
+from graphopt.flows.cluster import Cluster, reached
+from graphopt.flows.parallel import OverCluster
 from graphopt.flows.records.gradient import FitRecord
+from graphopt.flows.runners import Arrays, Engine, InOnnxRuntime, InProgram, Runner
 from graphopt.flows.shown import Shown
 from graphopt.flows.train_step import StepResult
 from graphopt.gradient.step import METADATA, RATE, Step, from_metadata
@@ -27,20 +29,8 @@ from graphopt.model.load import Source, load
 from graphopt.model.save import save, to_proto
 from graphopt.model.text import Progress, silent
 
-Engine = Literal["onnxruntime", "program"]
 Batch = Mapping[str, object]
-Arrays = Mapping[str, np.ndarray]
 _LOSSES = "graphopt/losses"  # of a checkpoint: no value has this name, as the step's own names are checked
-
-
-class Runner(Protocol):
-    """A step that is run: the loss of a batch; what is carried stays inside."""
-
-    def run(self, feeds: Arrays) -> float:
-        """The loss of a batch; the values after it are the next run's."""
-
-    def carried(self) -> dict[str, np.ndarray]:
-        """What the next run would take."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,6 +102,7 @@ def fit(
     threads: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int = 100,
+    dask: Cluster | None = None,
     progress: Progress | None = None,
 ) -> FitResult:
     """Train with a step: one run for each of `batches`, arrays by input name, the target's among them.
@@ -123,7 +114,14 @@ def fit(
     Where there is one, training goes on from it: as many batches are passed over as it has runs, so that a loop which
     was killed gives what it would have given.
 
-    Raises ModelError for a model that is no step of `train_step`, and OptionError for a batch that does not fit it.
+    With `dask`, the address of a cluster's scheduler or a `distributed.Client`, each worker computes the gradients of a
+    part of each batch, cut along the first dim, with so many `threads` (0: as many as the worker has in Dask). They are
+    averaged, and change the parameters, which live here, as those of the whole batch would, but for rounding, for
+    BatchNormalizations, which normalize by their part of the batch, and for what a Dropout drops. A part that a worker
+    takes along when it dies is given to another.
+
+    Raises ModelError for a model that is no step of `train_step`, or does not come apart for `dask`, and OptionError
+    for a batch that does not fit it and a cluster that does not answer.
     """
     if engine not in get_args(Engine):
         raise OptionError(f"there is no engine '{engine}'; there are {', '.join(get_args(Engine))}.")
@@ -137,21 +135,26 @@ def fit(
     if place is not None and place.exists():
         values, losses = _resume(place, values)
     resumed = len(losses)
-    runner: Runner = (InOnnxRuntime if engine == "onnxruntime" else InProgram)(proto, names, values, threads)
     given = {value.name for value in proto.graph.input} - {one.input for one in names.carried} - {RATE, names.seed}
-    for number, batch in enumerate(islice(batches, runs)):
-        if number < resumed:
-            continue
-        feeds = _feeds(proto, given, batch)
-        rate = learning_rate(number) if callable(learning_rate) else learning_rate
-        if rate is not None:
-            feeds[RATE] = np.array(rate, np.float32)
-        if names.seed is not None:
-            feeds[names.seed] = np.array(seed * 1_000_003 + number, np.int64)
-        losses.append(runner.run(feeds))
-        tell(f"run {number + 1:,}, loss {losses[-1]:.4g}")
-        if place is not None and (number + 1) % every == 0:
-            _write_checkpoint(place, runner.carried(), losses)
+    with contextlib.ExitStack() as stack:
+        runner: Runner
+        if dask is not None:
+            runner = OverCluster(stack.enter_context(reached(dask)), engine, proto, names, values, threads)
+        else:
+            runner = (InOnnxRuntime if engine == "onnxruntime" else InProgram)(proto, names, values, threads)
+        for number, batch in enumerate(islice(batches, runs)):
+            if number < resumed:
+                continue
+            feeds = _feeds(proto, given, batch)
+            rate = learning_rate(number) if callable(learning_rate) else learning_rate
+            if rate is not None:
+                feeds[RATE] = np.array(rate, np.float32)
+            if names.seed is not None:
+                feeds[names.seed] = np.array(seed * 1_000_003 + number, np.int64)
+            losses.append(runner.run(feeds))
+            tell(f"run {number + 1:,}, loss {losses[-1]:.4g}")
+            if place is not None and (number + 1) % every == 0:
+                _write_checkpoint(place, runner.carried(), losses)
     values = runner.carried()
     if place is not None and len(losses) > resumed:
         _write_checkpoint(place, values, losses)
@@ -211,51 +214,3 @@ def _resume(place: Path, first: Arrays) -> tuple[dict[str, np.ndarray], list[flo
     if not fits:
         raise OptionError(f"'{place}' is a checkpoint of another step; name another file, or remove it.")
     return values, [float(loss) for loss in losses]
-
-
-class InOnnxRuntime:
-    """A session; what is carried stays in its own arrays from run to run."""
-
-    def __init__(self, proto: onnx.ModelProto, step: Step, values: Arrays, threads: int) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(
-            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        self._step = step
-        self._names = [step.loss, *(one.output for one in step.carried)]
-        self._values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in values.items()}
-
-    def run(self, feeds: Arrays) -> float:
-        """The loss of a batch; the values after it are the next run's."""
-        given = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
-        loss, *after = self._session.run_with_ort_values(self._names, {**given, **self._values})
-        self._values = {one.input: value for one, value in zip(self._step.carried, after, strict=True)}
-        return float(loss.numpy().reshape(-1)[0])
-
-    def carried(self) -> dict[str, np.ndarray]:
-        """What the next run would take."""
-        return {name: value.numpy() for name, value in self._values.items()}
-
-
-class InProgram:
-    """Our own program of the step."""
-
-    def __init__(self, proto: onnx.ModelProto, step: Step, values: Arrays, threads: int) -> None:
-        self._program = compile_program(proto, threads=threads)
-        self._rate = {
-            tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer if tensor.name == RATE
-        }
-        self._step, self._values = step, dict(values)
-        self._names = [step.loss, *(one.output for one in step.carried)]
-
-    def run(self, feeds: Arrays) -> float:
-        """The loss of a batch; the values after it are the next run's."""
-        loss, *after = self._program.run(self._names, {**self._rate, **feeds, **self._values})
-        self._values = {one.input: value for one, value in zip(self._step.carried, after, strict=True)}
-        return float(np.asarray(loss).reshape(-1)[0])
-
-    def carried(self) -> dict[str, np.ndarray]:
-        """What the next run would take."""
-        return dict(self._values)

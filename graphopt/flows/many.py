@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import json
 import os
 import subprocess
@@ -23,6 +22,7 @@ import msgspec
 
 from graphopt.errors import OptionError
 from graphopt.files.single import write_file
+from graphopt.flows.cluster import reached
 from graphopt.flows.records.encode import encode
 from graphopt.flows.records.many import ManyRecord, Result
 from graphopt.model.text import Progress
@@ -150,10 +150,5 @@ def _threads(jobs: int) -> Iterator[Executor]:
 @contextlib.contextmanager
 def _cluster(address: str) -> Iterator[Executor]:
     """The workers of a running cluster; Dask gives a task of a worker that dies to another one."""
-    distributed = importlib.import_module("distributed")
-    try:
-        client = distributed.Client(address)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise OptionError(f"no cluster of Dask answers at '{address}': {error}") from error
-    with client, client.get_executor(pure=False) as executor:
+    with reached(address) as client, client.get_executor(pure=False) as executor:
         yield executor

@@ -11,6 +11,8 @@ import msgspec
 
 from graphopt.errors import OptionError
 from graphopt.files.single import write_file
+from graphopt.flows.cluster import Cluster, reached
+from graphopt.flows.measured_elsewhere import OnCluster, of_this_kind
 from graphopt.flows.records.tuning import TemplateLine, TuningFile, TuningRecord
 from graphopt.machine.kept import cache_folder, kept_file, own_key, require_writable
 from graphopt.model.text import Progress
@@ -18,17 +20,26 @@ from graphopt.program.tuning import Tuning
 from kernels.tune import Database
 
 
-def tuning_of(seconds: float, progress: Progress) -> Tuning | None:
-    """Measuring for so many seconds, with what is kept for this machine; None for 0.
+def tuning_of(seconds: float, progress: Progress, cluster: Cluster | None = None) -> Tuning | None:
+    """Measuring for so many seconds, with what is kept for this machine, or on a cluster; None for 0.
 
-    Raises OptionError for a time that is none, and SaveError where nothing can be kept.
+    Raises OptionError for a time that is none, and for a cluster whose workers are not of this machine's kind, and
+    SaveError where nothing can be kept.
     """
     if not (seconds >= 0 and math.isfinite(seconds)):
         raise OptionError(f"kernels cannot be measured for {seconds:g} seconds; 0 measures nothing.")
     if not seconds:
+        if cluster is not None:
+            raise OptionError(
+                "kernels are measured on a cluster in a time to tune; give one, or leave out the cluster."
+            )
         return None
     require_writable(cache_folder())
-    return Tuning(kept_choices(), seconds, progress)
+    if cluster is None:
+        return Tuning(kept_choices(), seconds, progress)
+    with reached(cluster) as client:
+        of_this_kind(client)  # before the work is done
+    return Tuning(kept_choices(), seconds, progress, elsewhere=OnCluster(cluster))
 
 
 def kept_tuning(seconds: float) -> Tuning | None:

@@ -41,17 +41,22 @@ class Step:
     carried: tuple[Carried, ...]
     seed: str | None  # the input that decides what Dropout drops
     learning_rate: str = RATE
+    gradients: tuple[str, ...] = ()  # inner values, in the order of the parameters
+    ignored: int | None = None  # targets that do not count in the loss
 
     def to_metadata(self) -> str:
         """JSON, for the model's metadata."""
         rows = [[one.input, one.output, one.kind] for one in self.carried]
-        return json.dumps({"version": 1, "loss": self.loss, "carried": rows, "seed": self.seed, "rate": RATE})
+        said = {"version": 1, "loss": self.loss, "carried": rows, "seed": self.seed, "rate": RATE}
+        return json.dumps({**said, "gradients": self.gradients, "ignored": self.ignored})
 
 
 def from_metadata(text: str) -> Step:
     """The step that a model's metadata describes."""
     data = json.loads(text)
-    return Step(data["loss"], tuple(Carried(*row) for row in data["carried"]), data["seed"], data["rate"])
+    carried = tuple(Carried(*row) for row in data["carried"])
+    gradients = tuple(data.get("gradients", ()))
+    return Step(data["loss"], carried, data["seed"], data["rate"], gradients, data.get("ignored"))
 
 
 def step_of(model: ir.Model) -> Step | None:
@@ -115,7 +120,11 @@ def make_step(
     _in_early_order(graph, computed)
     remove_unused(graph)
     seed = modes[0].seed
-    step = Step(done.loss.name or "", tuple(carried), None if seed is None else SEED)
+    step = Step(
+        done.loss.name or "", tuple(carried), None if seed is None else SEED,
+        gradients=tuple(gradient.name or "" for gradient in done.gradients.values()),
+        ignored=request.ignore_index if request.loss == "cross-entropy" else None,
+    )  # fmt: skip
     model.metadata_props[METADATA] = step.to_metadata()
     return step
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +18,8 @@ from graphopt.check.runner import Workplace
 from graphopt.errors import BundleError, NotLowered, OptionError, VerificationError
 from graphopt.lazy import Lazy
 from graphopt.model.collection import paused_collection
+from graphopt.model.load import load
+from graphopt.model.save import to_proto, weight_bytes
 from graphopt.program.carried import changed_in_place
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.deploy import session
@@ -25,6 +29,7 @@ from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.deploy.folding import fold_constants
 from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.deploy.web.node import InNode
+from graphopt.program.elsewhere import Job
 from graphopt.program.kinks import Kink
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order
@@ -42,6 +47,7 @@ from kernels.llvm.load import ObjectCache
 from kernels.llvm.module import Module
 from kernels.size import Dim, Operation, Size
 from kernels.target import Target
+from kernels.tune import Choice, Database
 
 if TYPE_CHECKING:
     from graphopt.program import fitting, gpu
@@ -50,6 +56,7 @@ else:  # with the search for tiles; with the scheduler's verifier and the PTX ma
     fitting = Lazy("graphopt.program.fitting")
     gpu, on_devices = Lazy("graphopt.program.gpu"), Lazy("graphopt.program.deploy.cuda.running")
 
+MOST_SENT = (1 << 31) - (1 << 24)  # bytes of weights, in a file of one piece
 COMPARE_SECONDS = 300.0  # for the model's own runs in ONNX Runtime; a longer one is not waited for
 
 Program: TypeAlias = (
@@ -125,7 +132,14 @@ def make(
         return Whole(None, replace(lowered, constants={}), linked)
     kept = linked if tuning is None else replace(linked, streamed=None)  # kernels are measured where all weights lie
     program = _loaded(kept, target, threads, family, cache, meanwhile)
-    better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning)
+
+    def job() -> Job:
+        if weight_bytes(model) > MOST_SENT:
+            raise OptionError("a model of 2 GiB and more is not sent to other machines; leave out the cluster.")
+        sent = to_proto(model).SerializeToString()
+        return Job(sent, target, name, exact, memory_budget, threads, costs, contents, ram, precision)
+
+    better = {} if tuning is None else tuned(lowered, linked.listing, program, tuning, job)
     if better:
         packed = _packed(lowered, linked)
         lowered = lowered.with_kernels(better)
@@ -138,6 +152,21 @@ def make(
     if form == "onnxruntime":
         return operators_of_whole(model, linked, target, threads)
     return Whole(program, replace(lowered, constants={}), linked)
+
+
+def measured(job: Job, only: frozenset[str], known: Mapping[str, Choice], seconds: float) -> dict[str, Choice]:
+    """What is found of some kernels of a program in so many seconds on this machine, where nothing of it is kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Database(Path(folder) / "choices.json")
+        database.add(known)
+        tuning = Tuning(database, seconds, only=only)
+        lowered, linked = make_listing(
+            load(job.model), job.target, job.name, job.exact, job.memory_budget, job.threads, job.costs, tuning,
+            job.contents, None, job.ram, job.precision,
+        )  # fmt: skip
+        program = _loaded(replace(linked, streamed=None), job.target, 1, None)
+        tuned(lowered, linked.listing, program, tuning)
+        return {key: choice for key, choice in database.choices().items() if known.get(key) != choice}
 
 
 def _packed(lowered: Lowered, linked: Linked) -> Packed:

@@ -9,9 +9,10 @@ estimates are right, measuring soon ends. What was found is kept by kernel and m
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from graphopt.model.text import Progress, several, silent
 from graphopt.program.deploy.session import Program
+from graphopt.program.elsewhere import Elsewhere, Job
 from graphopt.program.in_place import products_over
 from graphopt.program.regions.region import Lowered
 from kernels.kernel import Kernel
@@ -50,6 +52,8 @@ class Tuning:
     seconds: float
     progress: Progress = silent
     clock: Clock = time.perf_counter
+    elsewhere: Elsewhere | None = None  # other machines, which measure in this one's place
+    only: frozenset[str] | None = None  # keys of the kernels that are measured here; None: all
 
     @property
     def each(self) -> int:
@@ -104,13 +108,18 @@ def with_choices(lowered: Lowered, choices: Mapping[str, Choice]) -> Lowered:
     return lowered.with_kernels(chosen) if chosen else lowered
 
 
-def tuned(lowered: Lowered, listing: Listing, program: Program, tuning: Tuning) -> dict[str, Kernel]:
-    """The kernels that measuring finds better than those of a program, by name; what it finds is kept."""
+def tuned(
+    lowered: Lowered, listing: Listing, program: Program, tuning: Tuning, job: Callable[[], Job] | None = None
+) -> dict[str, Kernel]:
+    """The kernels that measuring finds better than those of a program, by name; what it finds is kept.
+
+    `job` is what other machines are sent, where they measure.
+    """
     entrants = _entrants(lowered, tuning) if tuning.seconds > 0 else []
     if not entrants:
         return {}
     tuning.progress(f"measuring {several(len(entrants), 'kernel')}")
-    return _Contest(listing, program, lowered.target, tuning, entrants).won()
+    return _Contest(listing, program, lowered.target, tuning, entrants).won(job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,7 @@ class _Entrant:
 
 _Kind = tuple[str, bool]
 _Pair = tuple[_Entrant, Any]  # an entrant and one of its candidates
+_Reading = tuple[dict[str, float], tuple[str, ...]]  # nanoseconds of all runs by candidate, and those left out
 
 
 def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
@@ -145,7 +155,7 @@ def _entrants(lowered: Lowered, tuning: Tuning) -> list[_Entrant]:
     for name, one in keys.items():
         template, problem = lowered.problems[name]
         share = taken[name] / sum(taken.values()) if name in taken else 1.0
-        if share <= SHARE:
+        if share <= SHARE or not (tuning.only is None or one in tuning.only):
             continue
         measured = known[one].measured if one in known else {}
         rivals = template.rivals(problem, target, tuning.each, tuning.hopeless)
@@ -181,8 +191,8 @@ class _Contest:
         self, listing: Listing, program: Program, target: Target, tuning: Tuning, entrants: Sequence[_Entrant]
     ) -> None:
         self.target, self.tuning, self.entrants = target, tuning, entrants
-        self.end = tuning.clock() + tuning.seconds
-        self._until = self.end - (1 - COMPILING) * tuning.seconds  # rivals are compiled
+        self._begin()
+        self._rivals: dict[str, list[Rival]] = {}  # compiled, by kernel
         self._extra = 0  # bytes of room for their weights
         self._shares: Mapping[str, float] = {}  # of the time, by kernel
         self._losses: Counter[_Kind] = Counter()  # rivals that gained nothing since one of their kind did
@@ -191,25 +201,38 @@ class _Contest:
             listing, program.address, program.weights, _drawn(listing), target, clock=tuning.clock
         )  # fmt: skip
 
-    def won(self) -> dict[str, Kernel]:
+    def _begin(self) -> None:
+        """The seconds run from now on."""
+        self.end = self.tuning.clock() + self.tuning.seconds
+        self._until = self.end - (1 - COMPILING) * self.tuning.seconds  # rivals are compiled
+
+    def won(self, job: Callable[[], Job] | None) -> dict[str, Kernel]:
         """The kernels to take; choices of all that were measured are kept."""
-        warm, rounds, _ = self.tuning.rounds
-        times = self.stage.times(warm)
+        times = self.stage.times(self.tuning.rounds[0])
         total = sum(times.values())
         self._shares = {name: taken / total for name, taken in times.items()}
         worth = [self._worth(one, self._shares[one.kernel.name]) for one in self.entrants]
-        rivals: dict[str, list[Rival]] = {}
+        if self.tuning.elsewhere is None or job is None:
+            readings = self._measured(worth, times)
+        else:
+            readings = self._asked(worth, times, self.tuning.elsewhere, job)
+            self._begin()
+            self._until = math.inf  # what is chosen there is compiled here, however long it takes
+        return self._kept(worth, times, readings, total)
+
+    def _measured(self, worth: Sequence[_Entrant], times: Mapping[str, float]) -> Mapping[str, _Reading]:
+        """What rivals take, by turns, for as long as there is time."""
         found: dict[str, list[float]] = {}
         waiting: list[_Pair] = [(one, candidate) for one in worth for candidate in one.candidates]
         while waiting:
             waiting.sort(key=self._hoped, reverse=True)
             some = self._wave(waiting)
             compiled = self._compiled(some)
-            taken = self.stage.contest(compiled, rounds, self.end, self.tuning.ahead) if compiled else {}
+            taken = self.stage.contest(compiled, self.tuning.rounds[1], self.end, self.tuning.ahead) if compiled else {}
             for name, (own, *others) in taken.items():
                 before = found.get(name, [own])
                 found[name] = [min(own, before[0]), *before[1:], *others]
-                rivals.setdefault(name, []).extend(compiled[name])
+                self._rivals.setdefault(name, []).extend(compiled[name])
             tried = {(name, rival.kernel.choice): taken[name][number + 1] < CLEARLY * taken[name][0]
                      for name, one in compiled.items() for number, rival in enumerate(one)}  # fmt: skip
             for one, candidate in some:
@@ -220,37 +243,56 @@ class _Contest:
             waiting = [pair for pair in waiting if (pair[0].kernel.name, str(pair[1])) not in tried]
             if len(tried) < len(some) or not some:  # there was no time, or no more that is worth it
                 break
-        has_time = self.tuning.clock() <= self._until
-        return self._kept(worth, times, found, rivals, waiting if has_time else [], total)
-
-    def _kept(
-        self, worth: Sequence[_Entrant], times: Mapping[str, float], found: Mapping[str, list[float]],
-        rivals: Mapping[str, Sequence[Rival]], left_out: Sequence[_Pair], total: float,
-    ) -> dict[str, Kernel]:  # fmt: skip
-        """The kernels to take by what was found; all of that is kept."""
-        results, gained = [], 0.0
-        left = {one.kernel.name: tuple(str(each) for other, each in left_out if other is one) for one in worth}
+        left_out = waiting if self.tuning.clock() <= self._until else []
+        readings = {}
         for one in worth:
             name = one.kernel.name
-            if not one.candidates or name in rivals or left[name]:  # else there was no time
-                texts = (one.kernel.choice, *(rival.kernel.choice for rival in rivals.get(name, ())))
-                taken = dict(zip(texts, found.get(name, [times[name]]), strict=False))
-                best = min(taken, key=lambda text: taken[text])
-                best = best if taken[best] < CLEARLY * taken[texts[0]] else texts[0]
-                results.append((one, taken, best))
-                gained += taken[texts[0]] - taken[best]
-        chosen = {one.kernel.name: best for one, _, best in results if best != one.kernel.choice}
-        if gained < LEAST_GAIN * total or not self._are_faster(rivals, chosen):
+            left = tuple(str(each) for other, each in left_out if other is one)
+            if name in self._rivals or left:  # else there was no time
+                texts = (one.kernel.choice, *(rival.kernel.choice for rival in self._rivals.get(name, ())))
+                readings[name] = dict(zip(texts, found.get(name, [times[name]]), strict=False)), left
+        return readings
+
+    def _asked(
+        self, worth: Sequence[_Entrant], times: Mapping[str, float], elsewhere: Elsewhere, job: Callable[[], Job]
+    ) -> Mapping[str, _Reading]:
+        """What rivals take as other machines measured them; those that had no time for a kernel say nothing of it."""
+        taken = {one.key: times[one.kernel.name] for one in worth if one.candidates}
+        found = elsewhere(job(), taken, self.tuning.database.choices(), self.tuning.seconds) if taken else {}
+        readings = {}
+        for one in worth:
+            choice = found.get(one.key)
+            if choice is not None:
+                own, runs = one.kernel.choice, self.stage.count(one.kernel.name)
+                new = {text: runs * time for text, time in choice.measured.items() if text not in one.known}
+                own_time = runs * choice.measured[own] if own in choice.measured else times[one.kernel.name]
+                readings[one.kernel.name] = {own: own_time, **new}, choice.left_out
+        return readings
+
+    def _kept(
+        self, worth: Sequence[_Entrant], times: Mapping[str, float], readings: Mapping[str, _Reading], total: float
+    ) -> dict[str, Kernel]:
+        """The kernels to take by what was found; all of that is kept."""
+        results, gained = [], 0.0
+        for one in worth:
+            own = one.kernel.choice
+            if one.candidates and one.kernel.name not in readings:
+                continue
+            taken, left = readings[one.kernel.name] if one.candidates else ({own: times[one.kernel.name]}, ())
+            best = min(taken, key=lambda text: taken[text])
+            best = best if taken[best] < CLEARLY * taken[own] else own
+            results.append((one, taken, best, left))
+            gained += taken[own] - taken[best]
+        chosen = {one.kernel.name: best for one, _, best, _ in results if best != one.kernel.choice}
+        if gained < LEAST_GAIN * total or not self._are_faster(chosen):
             chosen = {}
         kept = {}
-        for one, taken, _ in results:
+        for one, taken, _, left in results:
             best, runs = chosen.get(one.kernel.name, one.kernel.choice), self.stage.count(one.kernel.name)
             each = {text: nanoseconds / runs for text, nanoseconds in taken.items()}
-            kept[one.key] = Choice(
-                one.template.name, self.target.cpu, best, each[best], {**one.known, **each}, left[one.kernel.name]
-            )
+            kept[one.key] = Choice(one.template.name, self.target.cpu, best, each[best], {**one.known, **each}, left)
         self.tuning.database.add(kept)
-        return {one.kernel.name: self._made(one, chosen[one.kernel.name]) for one, _, _ in results
+        return {one.kernel.name: self._made(one, chosen[one.kernel.name]) for one, *_ in results
                 if one.kernel.name in chosen}  # fmt: skip
 
     def _hoped(self, pair: _Pair) -> float:
@@ -278,14 +320,28 @@ class _Contest:
 
     def _made(self, one: _Entrant, choice: str) -> Kernel:
         """The kernel of a choice, with what several workers share."""
-        candidate = next(each for each in one.candidates if str(each) == choice)
-        return one.template.kernel(one.problem, self.target, one.kernel.name, candidate)
+        return one.template.kernel(one.problem, self.target, one.kernel.name, self._candidate(one, choice))
 
-    def _are_faster(self, rivals: Mapping[str, Sequence[Rival]], chosen: Mapping[str, str]) -> bool:
+    def _candidate(self, one: _Entrant, choice: str) -> Any:
+        """The candidate of a name, also one that another machine found worth trying, and this one not."""
+        candidates = one.template.rivals(one.problem, self.target, self.tuning.each, self.tuning.hopeless)
+        return next(each for each in candidates if str(each) == choice)
+
+    def _are_faster(self, chosen: Mapping[str, str]) -> bool:
         """Whether the whole program is faster with the chosen candidates."""
+        entrants = {one.kernel.name: one for one in self.entrants}
+        absent = [
+            (entrants[name], self._candidate(entrants[name], choice)) for name, choice in chosen.items()
+            if all(one.kernel.choice != choice for one in self._rivals.get(name, ()))
+        ]  # fmt: skip
+        for name, some in (self._compiled(absent) if absent else {}).items():
+            self._rivals.setdefault(name, []).extend(some)
         taken = {
-            name: next(one for one in rivals[name] if one.kernel.choice == choice) for name, choice in chosen.items()
-        }
+            name: rival for name, choice in chosen.items() for rival in self._rivals.get(name, ())
+            if rival.kernel.choice == choice
+        }  # fmt: skip
+        if len(taken) < len(chosen):  # there is no room for their weights
+            return False
         own, other = self.stage.whole(taken, self.tuning.rounds[2], self.end)
         return other < own
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import onnx
 import pytest
+from distributed import LocalCluster
 
 import graphopt
 from graphopt.errors import OptionError, SaveError
@@ -112,3 +114,41 @@ def test_other_files_are_not_imported(tmp_path: Path, content: bytes | None, fau
     with pytest.raises(OptionError, match=fault):
         import_choices(path)
     assert not kept_choices().path.exists()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as started:
+        yield started
+
+
+def test_a_cluster_measures_for_one_model(shell: Shell, cluster: LocalCluster) -> None:
+    weights = np.ones((64, 96), np.float32)
+    onnx.save(support.model("g (float[48,64] x) => (float[48,96] y) { y = MatMul(x, w) }", 18, w=weights),
+              shell.folder / "product.onnx")  # fmt: skip
+    words = ("compile", "product.onnx", "b", "--dask", cluster.scheduler_address)
+    answer = shell.run(*words, *ENOUGH)
+    assert answer.status == 0, answer.err
+    kept = kept_choices()
+    assert any(len(one.measured) > 1 for one in kept.choices().values())
+    before, made = kept.path.read_bytes(), _files(shell.folder / "b")
+    assert shell.run(*words, *ENOUGH).status == 0
+    assert kept.path.read_bytes() == before and _files(shell.folder / "b") == made
+    assert shell.run("compile", "product.onnx", "b", *ENOUGH).status == 0
+    assert kept.path.read_bytes() == before and _files(shell.folder / "b") == made, "alone with the same choices"
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("words", [(), ("--tune", "0")])
+def test_a_cluster_for_one_model_is_for_measuring(shell: Shell, words: tuple[str, ...]) -> None:
+    answer = shell.run(*COMPILE, *words, "--dask", "tcp://127.0.0.1:1")
+    assert answer.status == 2
+    assert answer.error.startswith("--dask: a cluster measures the kernels of one model; say for how long with --tune")
+
+
+def test_a_cluster_that_does_not_answer_is_told(shell: Shell) -> None:
+    answer = shell.run(*COMPILE, *ENOUGH, "--dask", "not an address")
+    assert answer.status == 1 and "no cluster of Dask answers at 'not an address'" in answer.error
