@@ -69,6 +69,7 @@ def compile_record(
         1 if written is None else max(1, len(written.points)),
         *_rounding_of(compiled.rounding),
         _workers_of(compiled),
+        *((0, 0, ()) if written is None else (written.flash_bytes, written.ram_bytes, written.outside)),
     )  # fmt: skip
 
 

@@ -165,6 +165,8 @@ def read_manifest(folder: str | os.PathLike[str], *, library: bool = True) -> Ma
         raise BundleError(f"'{path}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")
     if library and found.program.triple.startswith("nvptx"):
         raise BundleError(f"'{folder}' is a bundle for a GPU, which has no library; `graphopt run` runs it.")
+    if library and found.program.flash_bytes:
+        raise BundleError(f"'{folder}' is a library for a microcontroller, which is linked into a program there.")
     return found
 
 
