@@ -211,8 +211,8 @@ def thumbv7em() -> Target:
     They have no vectors. Those of two numbers are taken apart by LLVM, so that 16 of them are the 32 registers and all
     tiles are those of other machines. The first cache is that of a usual M7; memory beside it answers as fast.
     """
-    name = "thumbv7em-none-eabihf"
-    return Target(name, "cortex-m4", _M4, 8, 16, 16 << 10, 64 << 10, 256 << 10, 32, _MICRO, workers=1)
+    triple = "thumbv7em-unknown-none-eabihf"  # with all four words: else LLVM calls functions that no such compiler brings
+    return Target(triple, "cortex-m4", _M4, 8, 16, 16 << 10, 64 << 10, 256 << 10, 32, _MICRO, workers=1)
 
 
 def cuda(processor: str) -> Target:

@@ -6,7 +6,8 @@ With P for the listing's name the objects export
     P_output(i32) -> ptr    where an output is found then     P_dims(i32) -> ptr    its dims, where data decides them
 
 They allocate nothing, ask nothing of a system, and keep nothing from run to run. Outside of them are only functions
-that every compiler for such a processor brings: those that move memory, and arithmetic that it has no instructions for.
+that every compiler for such a processor brings: those that move memory, arithmetic that it has no instructions for, and
+mathematics that kernels leave to the C library's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from kernels.emit.standalone import (
     Standalone,
     address,
     lay_out,
-    moving,
     system_call,
     transfer,
     write_runs,
@@ -129,6 +129,6 @@ def emulated(made: Firmware) -> Standalone:
     system_call(f, EXIT, "i64 0", "ptr null", "i64 0")
     f.finish()
     return Standalone(
-        (module, *made.modules, moving(made.target)), 0, laid.inputs, laid.arena,
+        (module, *made.modules), 0, laid.inputs, laid.arena,
         tuple(one - laid.made for one in laid.outputs), laid.total - laid.made,
     )  # fmt: skip

@@ -107,15 +107,14 @@ def write_memory(module: Module, laid: Laid) -> None:
 def moving(target: Target) -> Module:
     """The C library's functions that LLVM's optimizer calls in the place of loops over bytes."""
     module = Module(target)
-    short = target.architecture.pointer == 4
-    size = Parameter("size", "i32" if short else "i64")
+    size = Parameter("size", "i64")
     for name, given in (
         ("memcpy", Parameter("source")),
         ("memmove", Parameter("source")),
         ("memset", Parameter("word", "i32")),
     ):
         f = Function(module, name, (Parameter("aim"), given, size), exported=True, result="ptr")
-        aim, count = f.parameter("aim"), f.convert("zext", "i64", f.parameter("size"))
+        aim, count = f.parameter("aim"), f.parameter("size")
         if name == "memset":
             filler = f.convert("trunc", "i8", f.parameter("word"))
             f.loop(0, count, 1, partial(_put, f, aim, filler))
@@ -127,24 +126,7 @@ def moving(target: Target) -> Module:
             f.when(below, *(partial(_loop, f, count, side) for side in sides))
         f.give(aim)
         f.finish()
-    if target.architecture.is_bare:
-        _write_arm_names(module)
     return module
-
-
-def _write_arm_names(module: Module) -> None:
-    """The same under the names of ARM's run-time ABI (4.3.4), which fills memory with its operands in another order."""
-    aim, size, word = Parameter("aim"), Parameter("size", "i32"), Parameter("word", "i32")
-    for name, given in (("memset", (aim, size, word)), ("memclr", (aim, size))):
-        f = Function(module, f"__aeabi_{name}", given, exported=True)
-        filler = "%word" if name == "memset" else "0"
-        f.line(f"call ptr @memset(ptr %aim, i32 {filler}, i32 %size)")
-        f.finish()
-    for name in ("memcpy", "memmove", "memset", "memclr"):
-        kind, known = ("ptr (ptr, ptr, i32)", name) if name in ("memcpy", "memmove") else ("", f"__aeabi_{name}")
-        kind = kind or f"void ({', '.join(['ptr', 'i32', 'i32'][: 3 if name == 'memset' else 2])})"
-        for end in ("", "4", "8") if known == name else ("4", "8"):
-            module.variable(f"__aeabi_{name}{end}", f"alias {kind}, ptr @{known}")
 
 
 def _loop(f: Function, count: Value, body: Callable[[Value, tuple[Value, ...]], None]) -> None:

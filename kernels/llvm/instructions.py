@@ -153,7 +153,8 @@ class Instructions:
 
     def fma(self, left: Value, right: Value, addend: Value) -> Value:
         """left * right + addend, rounded once where the architecture does that."""
-        if not self.module.target.architecture.is_fused:
+        architecture = self.module.target.architecture
+        if not architecture.is_fused or (architecture.is_bare and types.element(left.type) == "double"):
             return self.add(self.mul(left, right), addend)
         return self.intrinsic("llvm.fma", left.type, left, right, addend)
 

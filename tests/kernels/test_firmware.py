@@ -15,7 +15,7 @@ from graphopt.program.deploy.emulation import EMULATED
 from kernels.emit import firmware as emit
 from kernels.emit.firmware import Firmware, emulated, firmware, flash_bytes
 from kernels.emit.program import compiled
-from kernels.emit.standalone import EXIT, WRITE, NotStandalone, moving, standalone, system_call
+from kernels.emit.standalone import EXIT, WRITE, NotStandalone, standalone, system_call
 from kernels.llvm.compile import assembly
 from kernels.llvm.elf import outside
 from kernels.llvm.function import Function, Value
@@ -83,7 +83,7 @@ def test_places_of_tensors_and_of_none(tmp_path: Path) -> None:
     system_call(f, WRITE, "i64 1", "ptr @found", "i64 28")
     system_call(f, EXIT, "i64 0", "ptr null", "i64 0")
     f.finish()
-    objects = compiled((module, *made.modules, moving(TARGET)))
+    objects = compiled((module, *made.modules))
     memory, *places = np.frombuffer(run(objects, b"", tmp_path), np.uint32).tolist()
     assert memory % 64 == 0 and places == [memory, memory + 64, 0, 0, memory + made.laid.outputs[0], 0]
 
@@ -146,7 +146,7 @@ def test_registers_hold_single_precision_and_the_control_word_is_set() -> None:
 def test_what_cannot_be_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotStandalone, match="'x86_64-unknown-linux-gnu' is no microcontroller"):
         firmware(difference(x86_64_v3()), x86_64_v3(), EMPTY)
-    with pytest.raises(NotStandalone, match="written for ARM64 and RISC-V, not for 'thumbv7em-none-eabihf'"):
+    with pytest.raises(NotStandalone, match="written for ARM64 and RISC-V, not for 'thumbv7em-unknown-none-eabihf'"):
         standalone(difference(TARGET), TARGET)
     monkeypatch.setattr(emit, "MOST_WEIGHTS", 100)
     with pytest.raises(NotStandalone, match="bytes of flash; at most 100 fit"):

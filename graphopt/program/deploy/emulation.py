@@ -18,7 +18,8 @@ from kernels.emit.firmware import emulated, firmware
 from kernels.emit.standalone import Standalone, standalone
 from kernels.errors import KernelsError
 from kernels.listing import Listing
-from kernels.llvm.link import link_program
+from kernels.llvm.elf import outside
+from kernels.llvm.link import RUN_TIME, link_program, run_time
 from kernels.target import Target
 
 # The options of an emulator, by the architecture: which processor it stands in for. QEMU runs no Cortex-M beneath Linux;
@@ -42,6 +43,15 @@ def _made(listing: Listing, weights: Array, target: Target) -> tuple[Standalone,
     return standalone(listing, target), weights
 
 
+def _linked(objects: list[bytes], target: Target) -> bytes:
+    """The program's file; raises BundleError where it needs the C library's mathematics, and LinkError."""
+    asked = outside(objects) if target.architecture.is_bare else ()
+    library = [name for name in asked if not name.startswith(RUN_TIME)]
+    if library:
+        raise BundleError(f"the emulator is given no C library, of which it calls {', '.join(library)}")
+    return link_program([*objects, run_time(target)] if asked else objects, target)
+
+
 class Emulated:
     """A listing that runs in an emulator, a process for each call. Raises BundleError for one that cannot."""
 
@@ -58,7 +68,7 @@ class Emulated:
         try:
             stored = stored_weights(listing, weights)[: listing.weights_bytes]
             self._made, self._weights = _made(listing, stored, target)
-            self._code = link_program(self._made.objects(), target)
+            self._code = _linked(self._made.objects(), target)
         except KernelsError as error:
             raise BundleError(f"it cannot be emulated: {error}") from error
         self._path, self._options, self._listing = path, EMULATED[name], listing

@@ -105,7 +105,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_folder_and_what_is_said_of_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(one.name for one in folder.iterdir()) == ["layers.h", "liblayers.a", "main.c", "manifest.json"]
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert manifest["program"]["triple"] == "thumbv7em-none-eabihf"
+    assert manifest["program"]["triple"] == "thumbv7em-unknown-none-eabihf"
     texts = (folder / "layers.h").read_text() + (folder / "main.c").read_text()
     assert "@" not in texts
     for word in ("flash", "ram"):
