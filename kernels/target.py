@@ -66,7 +66,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "x86_64": Architecture("x86_64", "x86-64", ("+sse2",), "elf_x86_64", 4 << 10, 202, _OLD, 1, 1, 27),
     "aarch64": Architecture("aarch64", "generic", ("+neon", "+fp-armv8"), "aarch64linux", 64 << 10, 98, _NEW, 2, 4, 24),
     "riscv64": Architecture("riscv64", "generic-rv64", _RV64, "elf64lriscv", 4 << 10, 98, _NEW, 2, 4, 24),
-    "wasm32": Architecture("wasm32", "generic", _WASM, "wasm32", 64 << 10, 0, _NEW, 1, 1, 27, is_fused=False, pointer=4),
+    "wasm32": Architecture(
+        "wasm32", "generic", _WASM, "wasm32", 64 << 10, 0, _NEW, 1, 1, 27, is_fused=False, pointer=4
+    ),
     "thumbv7em": Architecture("thumbv7em", "cortex-m4", _M4, "armelf", 64, 0, _NEW, 1, 1, 27, pointer=4, is_bare=True),
 }
 # NVIDIA's GPUs run no program of their own, only kernels (kernels/ptx): no table of systems or links has them.
@@ -211,7 +213,9 @@ def thumbv7em() -> Target:
     They have no vectors. Those of two numbers are taken apart by LLVM, so that 16 of them are the 32 registers and all
     tiles are those of other machines. The first cache is that of a usual M7; memory beside it answers as fast.
     """
-    triple = "thumbv7em-unknown-none-eabihf"  # with all four words: else LLVM calls functions that no such compiler brings
+    triple = (
+        "thumbv7em-unknown-none-eabihf"  # with all four words: else LLVM calls functions that no such compiler brings
+    )
     return Target(triple, "cortex-m4", _M4, 8, 16, 16 << 10, 64 << 10, 256 << 10, 32, _MICRO, workers=1)
 
 

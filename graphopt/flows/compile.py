@@ -88,8 +88,9 @@ def compile(  # the builtin of this name is not used here
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a
     dict), and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4",
     "x86-64-amx", "aarch64", "riscv64", "wasm32" for web pages, "thumbv7em" for microcontrollers, or "x86-64-v4-256"
-    for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is not runs in QEMU, or in node, for the
-    comparison; where there is none, `not_compared` of the result says why, and `save` asks for `unchecked=True`.
+    for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is not runs in QEMU,
+    or in node, for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
+    `unchecked=True`.
     `name` is that of the library and of its functions in C; with None it follows from the file's. `exact` leaves
     out kernels that round otherwise than a plain sum does: Winograd's convolutions. `small` leaves out the same,
     whose transformed weights take up to four times the model's memory. With the `precision` "bf16" products and

@@ -161,7 +161,7 @@ def _by_auxiliary_vector(f: Function, words: Value, leaves: Sequence[tuple[int, 
 
 
 def _by_nothing(f: Function, words: Value, leaves: Sequence[tuple[int, int]]) -> Value:
-    """An engine refuses a module with instructions that it lacks, and a board is known, so that nothing is asked for."""
+    """Nothing is asked for: an engine refuses a module with instructions that it lacks, and a board is known."""
     raise AssertionError("WebAssembly and microcontrollers have no requirements")
 
 

@@ -1,4 +1,4 @@
-"""What an object in ELF has: its sections and its global symbols (System V gABI), of 32 and of 64 bits, little-endian."""
+"""What an ELF object has: its sections and its global symbols, of 32 and of 64 bits, little-endian (System V gABI)."""
 
 from __future__ import annotations
 

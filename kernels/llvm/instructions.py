@@ -296,7 +296,9 @@ class Instructions:
 
     def store(self, operand: Value, address: Value, *, align: int | None = None) -> None:
         """A value into memory."""
-        self.line(f"store {operand.type} {operand.text}, ptr {address.text}, align {align or self._bytes(operand.type)}")
+        self.line(
+            f"store {operand.type} {operand.text}, ptr {address.text}, align {align or self._bytes(operand.type)}"
+        )
 
     def _bytes(self, kind: str) -> int:
         return self.module.target.architecture.pointer if kind == "ptr" else types.bits(kind) // 8

@@ -13,8 +13,8 @@ import numpy as np
 
 from graphopt.errors import BundleError
 from graphopt.program.deploy.runtime import Array, shown
-from kernels.emit.program import stored_weights
 from kernels.emit.firmware import emulated, firmware
+from kernels.emit.program import stored_weights
 from kernels.emit.standalone import Standalone, standalone
 from kernels.errors import KernelsError
 from kernels.listing import Listing
@@ -22,8 +22,8 @@ from kernels.llvm.elf import outside
 from kernels.llvm.link import RUN_TIME, link_program, run_time
 from kernels.target import Target
 
-# The options of an emulator, by the architecture: which processor it stands in for. QEMU runs no Cortex-M beneath Linux;
-# a Cortex-A7 has all of their instructions.
+# The options of an emulator, by the architecture: which processor it stands in for. QEMU runs no Cortex-M beneath
+# Linux; a Cortex-A7 has all of their instructions.
 EMULATED: Mapping[str, tuple[str, ...]] = {
     "aarch64": (), "riscv64": ("-cpu", "rv64,v=true,vlen=128"), "thumbv7em": ("-cpu", "cortex-a7"),
 }  # fmt: skip
