@@ -59,8 +59,8 @@ def compared(name: str, target: TargetName) -> tuple[str, float, float, str]:
     said = "equal" if compiled.not_compared is None else f"not compared: {compiled.not_compared}"
     seconds, taken = time.perf_counter() - started, ""
     if compiled.target.architecture.is_bare:
-        program, _ = micro_files(compiled.linked.listing, compiled.linked.weights, compiled.target)
-        taken = f"{program.flash_bytes:,} and {program.ram_bytes:,}"
+        _, footprint, _ = micro_files(compiled.linked.listing, compiled.linked.weights, compiled.target)
+        taken = f"{footprint.flash:,} and {footprint.memory:,}"
     return said, compiled.max_rel, seconds, taken
 
 

@@ -69,9 +69,6 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     derived: int = 0  # numbers in the record behind the sizes, which follow from them
     fetched_bytes: int = 0  # of the file, at its end, that are read in each run and not kept
     spilled_bytes: int = 0  # of a temporary file for intermediate results
-    flash_bytes: int = 0  # of a library for a microcontroller: code and weights
-    ram_bytes: int = 0  # and its memory: inputs, arena, scratch and outputs
-    outside: tuple[str, ...] = ()  # functions that it calls and has not
 
 
 def describe(

@@ -48,13 +48,13 @@ def test_models_of_the_zoo(name: str, tmp_path: Path) -> None:
     assert compiled.not_compared is None and compiled.not_here == NOT_HERE
     assert 0 < compiled.max_rel < 1e-5  # it has run, and rounds otherwise
     compiled.save(tmp_path / "net")
-    program = read_manifest(tmp_path / "net", library=False).program
+    footprint = read_manifest(tmp_path / "net", library=False).footprint
+    assert footprint is not None and footprint.outside == (), "nothing outside is asked for"
     held = sum(onnx.numpy_helper.to_array(one).nbytes for one in models.load(name).graph.initializer)
-    assert held < program.flash_bytes < 1.5 * held + (96 << 10), "weights, and code"
+    assert held < footprint.flash < 1.5 * held + (96 << 10), "weights, and code"
     listing = compiled.linked.listing
     pieces = [*(one.bytes for one in (*listing.inputs, *listing.outputs)), listing.arena_bytes, listing.scratch_bytes]
-    assert program.ram_bytes == sum(-(-size // 64) * 64 for size in pieces)
-    assert program.outside == (), "nothing outside is asked for"
+    assert footprint.memory == sum(-(-size // 64) * 64 for size in pieces)
 
 
 @needs_arm
@@ -80,8 +80,8 @@ def test_what_compilers_bring_and_how_numbers_are_rounded() -> None:
     )  # fmt: skip
     compiled = graphopt.compile(proto, target="thumbv7em")
     assert compiled.not_compared is None
-    program, _ = micro_files(compiled.linked.listing, compiled.linked.weights, compiled.target)
-    assert program.outside == ("__aeabi_ldivmod",), "every compiler for ARM brings it"
+    _, footprint, _ = micro_files(compiled.linked.listing, compiled.linked.weights, compiled.target)
+    assert footprint.outside == ("__aeabi_ldivmod",), "every compiler for ARM brings it"
     x = np.array([0.5, 1.5, -2.5, -0.3, 0.7, 8388607.5, -3e9, np.nan] * 3, np.float32).reshape(3, 8)
     n, d = np.arange(24).reshape(3, 8) * -(10**15) - 7, np.arange(1, 25).reshape(3, 8) * 999_999_937
     found = emulation.Emulated(compiled.linked.listing, compiled.linked.weights, compiled.target).run(
@@ -98,7 +98,7 @@ def test_the_c_librarys_mathematics_is_named_and_not_emulated(monkeypatch: pytes
     compiled = graphopt.compile(proto, target="thumbv7em")
     said = "the emulator is given no C library, of which it calls atanf, sinhf"
     assert compiled.not_compared == f"{NOT_HERE}; {said}"
-    _, files = micro_files(compiled.linked.listing, compiled.linked.weights, compiled.target)
+    *_, files = micro_files(compiled.linked.listing, compiled.linked.weights, compiled.target)
     assert "It calls atanf, sinhf, which" in bytes(files["model.h"]).decode()
 
 
@@ -110,7 +110,7 @@ def test_dims_that_a_run_finds() -> None:
     program = emulation.Emulated(compiled.linked.listing, compiled.linked.weights, compiled.target)
     x = np.eye(4, 5, dtype=np.float32)
     np.testing.assert_array_equal(program.run(None, {"x": x})[0], np.array(np.nonzero(x)))
-    _, files = micro_files(compiled.linked.listing, compiled.linked.weights, compiled.target)
+    *_, files = micro_files(compiled.linked.listing, compiled.linked.weights, compiled.target)
     assert "const int64_t *model_dims(int32_t number);" in bytes(files["model.h"]).decode()
 
 
@@ -145,8 +145,8 @@ def test_the_folder_and_what_is_said_of_it(folder: Path, capsys: pytest.CaptureF
     assert manifest["program"]["triple"] == "thumbv7em-unknown-none-eabihf"
     texts = (folder / "layers.h").read_text() + (folder / "main.c").read_text()
     assert "@" not in texts
-    for word in ("flash", "ram"):
-        assert f"#define LAYERS_{word.upper()}_BYTES {manifest['program'][f'{word}_bytes']}\n" in texts
+    for word, name in (("FLASH", "flash"), ("RAM", "memory")):
+        assert f"#define LAYERS_{word}_BYTES {manifest['footprint'][name]}\n" in texts
     assert "#define LAYERS_INPUT0_BYTES 96 /* float */" in texts and "#define LAYERS_OUTPUT1_ELEMENTS 3\n" in texts
     words = ["compile", str(folder.parent / "layers.onnx"), str(folder), "--target", "thumbv7em", "--unchecked"]
     assert run_line(words) == 0

@@ -10,11 +10,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from graphopt.errors import BundleError
 from graphopt.program.deploy.bundle import replaced_files, write_described
-from graphopt.program.deploy.manifest import Manifest, PlannedBuffer, Uses
+from graphopt.program.deploy.manifest import Footprint, Manifest, PlannedBuffer, Uses
 from graphopt.program.deploy.micro.texts import example, header
 from graphopt.program.deploy.runtime import Array
 from graphopt.program.regions.region import Origin
@@ -32,23 +30,25 @@ from kernels.target import Target
 
 def micro_files(
     listing: Listing, weights: bytes | Array, target: Target
-) -> tuple[Description, dict[str, bytes | memoryview]]:
-    """What a program says of itself, and its files but for the manifest; raises BundleError."""
+) -> tuple[Description, Footprint, dict[str, bytes | memoryview]]:
+    """What a program says of itself, what it takes, and its files but for the manifest; raises BundleError."""
     try:
         stored = stored_weights(listing, weights)
         made = firmware(listing, target, stored)
         objects = made.objects()
     except KernelsError as error:
         raise BundleError(str(error)) from error
-    program = msgspec.structs.replace(
-        describe(listing, target, layout_of(listing, target), (), checksum(stored)),
-        flash_bytes=flash_bytes(objects), ram_bytes=made.laid.total, outside=outside(objects),
-    )  # fmt: skip
-    return program, {
-        f"lib{listing.name}.a": archive({f"{number}.o": code for number, code in enumerate(objects)}),
-        f"{listing.name}.h": header(program).encode(),
-        "main.c": example(program).encode(),
-    }
+    program = describe(listing, target, layout_of(listing, target), (), checksum(stored))
+    footprint = Footprint(flash_bytes(objects), made.laid.total, outside(objects))
+    return (
+        program,
+        footprint,
+        {
+            f"lib{listing.name}.a": archive({f"{number}.o": code for number, code in enumerate(objects)}),
+            f"{listing.name}.h": header(program, footprint).encode(),
+            "main.c": example(program).encode(),
+        },
+    )
 
 
 def write_micro(
@@ -65,5 +65,5 @@ def write_micro(
     """Write the folder, as `write_bundle` writes a bundle; `digest` is the model's. Raises BundleError."""
     path = Path(folder)
     replaced = replaced_files(path)
-    program, files = micro_files(listing, weights, target)
-    return write_described(path, listing, program, files, replaced, buffers, nodes, uses, digest)
+    program, footprint, files = micro_files(listing, weights, target)
+    return write_described(path, listing, program, files, replaced, buffers, nodes, uses, digest, footprint)

@@ -7,6 +7,7 @@ from math import prod
 
 from graphopt.program.deploy.example import BYTES
 from graphopt.program.deploy.header import filled, quoted, tensor_lines
+from graphopt.program.deploy.manifest import Footprint
 from graphopt.version import VERSION
 from kernels.emit.description import Description, Tensor
 
@@ -108,7 +109,7 @@ _SHOW = """\
 """
 
 
-def header(program: Description) -> str:
+def header(program: Description, footprint: Footprint) -> str:
     """The text of the header."""
     name, prefix = program.name, program.name.upper()
     tensors = tensor_lines("input", program.inputs) + tensor_lines("output", program.outputs)
@@ -117,8 +118,8 @@ def header(program: Description) -> str:
         _HEADER,
         {
             "P": name, "G": prefix, "VERSION": VERSION, "CPU": program.cpu, "TRIPLE": program.triple,
-            "TENSORS": "\n".join(tensors), "OUTSIDE": _outside(program),
-            "FLASH": str(program.flash_bytes), "RAM": str(program.ram_bytes), "INPUTS": str(len(program.inputs)),
+            "TENSORS": "\n".join(tensors), "OUTSIDE": _outside(footprint),
+            "FLASH": str(footprint.flash), "RAM": str(footprint.memory), "INPUTS": str(len(program.inputs)),
             "OUTPUTS": str(len(program.outputs)), "DIMS": filled(_DIMS, {"P": name}) if counted else "",
             "SIZES": _sizes(prefix, "INPUT", program.inputs) + _sizes(prefix, "OUTPUT", program.outputs),
         },
@@ -142,11 +143,11 @@ def example(program: Description) -> str:
     )  # fmt: skip
 
 
-def _outside(program: Description) -> str:
+def _outside(footprint: Footprint) -> str:
     """What has to be linked with it, for people."""
-    if not program.outside:
+    if not footprint.outside:
         return " *\n * It calls no function of others."
-    return f" *\n * It calls {', '.join(program.outside)}, which compilers for the processor bring, or their libm."
+    return f" *\n * It calls {', '.join(footprint.outside)}, which compilers for the processor bring, or their libm."
 
 
 def _sizes(prefix: str, word: str, tensors: tuple[Tensor, ...]) -> str:
