@@ -22,6 +22,11 @@ from kernels.errors import KernelsError
 # Usual cores, of a server: those that do vectors of 64 bytes as two of 32, and others.
 _WIDE = Core(products=1.0, loads=1.0, broadcasts=2.0)
 _NARROW = Core(products=2.0, loads=2.0, broadcasts=2.0)
+# A Cortex-M4 with vectors of two numbers, each of which it loads, stores and multiplies by itself (its manual, 7.2.3).
+_MICRO = Core(
+    products=0.17, loads=0.33, broadcasts=0.5, stores=0.33, l1=4.0, l2=4.0, l3=4.0, memory=4.0, call=8.0,
+    gigahertz=0.1, latency=50.0,
+)  # fmt: skip
 SHARE_OF_LAST = 16  # second caches that a core's share of a last cache takes at most: others fill the rest
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -30,7 +35,7 @@ class UnknownTarget(KernelsError):
     """A machine that no code is generated for."""
 
 
-ArchitectureName = Literal["x86_64", "aarch64", "riscv64", "wasm32", "nvptx64"]
+ArchitectureName = Literal["x86_64", "aarch64", "riscv64", "wasm32", "thumbv7em", "nvptx64"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +54,22 @@ class Architecture:
     free_of_convolution: int  # registers that sums, weights and a broadcast of a direct convolution leave free
     sums_of_convolution: int  # that a tile of a direct convolution may have at the most, with 32 registers
     is_fused: bool = True  # whether it multiplies and adds with one rounding
+    pointer: int = 8  # bytes of an address
+    is_bare: bool = False  # whether nothing lies beneath its programs: no system, no cache to ask ahead, fixed places
 
 
 _NEW, _OLD = (0, 2, 4, 1), (206, 209, 208, 207)  # all newer architectures share the first ones
 _WASM = ("+simd128", "+bulk-memory", "+nontrapping-fptoint", "+sign-ext", "+mutable-globals")
 _RV64 = ("+m", "+a", "+f", "+d", "+c", "+zihintpause")
+_M4 = ("+vfp4d16sp",)
 ARCHITECTURES: Mapping[str, Architecture] = {
     "x86_64": Architecture("x86_64", "x86-64", ("+sse2",), "elf_x86_64", 4 << 10, 202, _OLD, 1, 1, 27),
     "aarch64": Architecture("aarch64", "generic", ("+neon", "+fp-armv8"), "aarch64linux", 64 << 10, 98, _NEW, 2, 4, 24),
     "riscv64": Architecture("riscv64", "generic-rv64", _RV64, "elf64lriscv", 4 << 10, 98, _NEW, 2, 4, 24),
-    "wasm32": Architecture("wasm32", "generic", _WASM, "wasm32", 64 << 10, 0, _NEW, 1, 1, 27, is_fused=False),
+    "wasm32": Architecture(
+        "wasm32", "generic", _WASM, "wasm32", 64 << 10, 0, _NEW, 1, 1, 27, is_fused=False, pointer=4
+    ),
+    "thumbv7em": Architecture("thumbv7em", "cortex-m4", _M4, "armelf", 64, 0, _NEW, 1, 1, 27, pointer=4, is_bare=True),
 }
 # NVIDIA's GPUs run no program of their own, only kernels (kernels/ptx): no table of systems or links has them.
 _GPU = Architecture("nvptx64", "sm_75", (), "", 64 << 10, 0, _NEW, 1, 1, 27)
@@ -122,6 +133,8 @@ class Target:
     def level(self) -> str:
         """What a machine must have to run the code, as people call it: x86-64-v4 (AVX-512)."""
         name = self.architecture.name
+        if self.architecture.is_bare:
+            return "microcontrollers: Cortex-M4F, Cortex-M7 and later"
         if self.is_gpu:
             return f"NVIDIA GPUs of compute capability {self.capability}"
         if not name.startswith("x86"):
@@ -194,6 +207,18 @@ def wasm32() -> Target:
     return Target("wasm32-unknown-unknown", "generic", _WASM, 16, 32)
 
 
+def thumbv7em() -> Target:
+    """Microcontrollers: Cortex-M4F, and Cortex-M7 of any kind, in single precision.
+
+    They have no vectors. Those of two numbers are taken apart by LLVM, so that 16 of them are the 32 registers and all
+    tiles are those of other machines. The first cache is that of a usual M7; memory beside it answers as fast.
+    """
+    triple = (
+        "thumbv7em-unknown-none-eabihf"  # with all four words: else LLVM calls functions that no such compiler brings
+    )
+    return Target(triple, "cortex-m4", _M4, 8, 16, 16 << 10, 64 << 10, 256 << 10, 32, _MICRO, workers=1)
+
+
 def cuda(processor: str) -> Target:
     """NVIDIA's GPUs of a compute capability, such as sm_90: a thread has one lane, and a worker is a multiprocessor.
 
@@ -223,7 +248,7 @@ def host() -> Target:
 
 
 TargetName = Literal[
-    "host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "x86-64-amx", "aarch64", "riscv64", "wasm32",
+    "host", "x86-64-v3", "x86-64-v4", "x86-64-v4-256", "x86-64-amx", "aarch64", "riscv64", "wasm32", "thumbv7em",
     "cuda:sm_75", "cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90", "cuda:sm_100",
 ]  # fmt: skip
 _MAKERS: dict[TargetName, Callable[[], Target]] = {
@@ -235,6 +260,7 @@ _MAKERS: dict[TargetName, Callable[[], Target]] = {
     "aarch64": aarch64,
     "riscv64": riscv64,
     "wasm32": wasm32,
+    "thumbv7em": thumbv7em,
     "cuda:sm_75": functools.partial(cuda, "sm_75"),
     "cuda:sm_80": functools.partial(cuda, "sm_80"),
     "cuda:sm_86": functools.partial(cuda, "sm_86"),

@@ -139,7 +139,7 @@ def command(
             raise UsageError("--target", reason)
         tell("writing")
         compiled.save(output, unchecked=unchecked)
-    written = None if form != "bundle" or target == ["wasm32"] else read_manifest(output, library=False).program
+    written = None if form != "bundle" or target == ["wasm32"] else read_manifest(output, library=False)
     shown(compile_record(compiled, str(source), str(output), record, written), json, print_compile)
 
 

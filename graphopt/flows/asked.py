@@ -57,7 +57,7 @@ class Asked:
 def planned_target(name: TargetName, machine: MachineRecord | str | None, threads: int) -> Target:
     """The target with what is known of its core, and of how many workers share a kernel: as asked, or all there are."""
     found = named(name)
-    if found.is_gpu:
+    if found.is_gpu or found.architecture.is_bare:
         return found
     workers = threads or (machine.workers if isinstance(machine, MachineRecord) else 0)
     return replace(with_core(found, machine), workers=workers)

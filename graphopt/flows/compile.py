@@ -89,9 +89,10 @@ def compile(  # the builtin of this name is not used here
 
     The result runs like ONNX Runtime's session (`run(None, feeds)`), or by keywords (`program(x=array)` gives a
     dict), and `save(folder)` writes a bundle that needs no Python. `target`: "host", "x86-64-v3", "x86-64-v4",
-    "x86-64-amx", "aarch64", "riscv64", "wasm32" for web pages, or "x86-64-v4-256" for cores that slow down for
-    vectors of 64 bytes. A program for a processor that this machine is not runs in QEMU, or in node, for the
-    comparison; where there is none, `not_compared` of the result says why, and `save` asks for `unchecked=True`.
+    "x86-64-amx", "aarch64", "riscv64", "wasm32" for web pages, "thumbv7em" for microcontrollers, or "x86-64-v4-256"
+    for cores that slow down for vectors of 64 bytes. A program for a processor that this machine is not runs in QEMU,
+    or in node, for the comparison; where there is none, `not_compared` of the result says why, and `save` asks for
+    `unchecked=True`.
     `name` is that of the library and of its functions in C; with None it follows from the file's. `exact` leaves
     out kernels that round otherwise than a plain sum does: Winograd's convolutions. `small` leaves out the same,
     whose transformed weights take up to four times the model's memory. With the `precision` "bf16" products and
@@ -141,6 +142,9 @@ def compile(  # the builtin of this name is not used here
         threads = 1
         if form == "onnxruntime":
             raise OptionError("ONNX Runtime loads no custom operators of WebAssembly; leave out the form.")
+    if processor.architecture.is_bare:
+        _require_bare(targets, threads, form)
+        threads, small = 1, True
     not_here = why_not_here(processor)
     if tune and not_here is not None:
         raise OptionError(f"kernels cannot be measured: {not_here}; leave out the tuning.")
@@ -150,8 +154,8 @@ def compile(  # the builtin of this name is not used here
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
     ranges, formulas, sizes = split_ranges(sized)
-    if (ranges or len(points) > 1) and (processor.architecture.name == "wasm32" or processor.is_gpu):
-        where = "on a GPU" if processor.is_gpu else "in WebAssembly"
+    where = _where(processor)
+    if (ranges or len(points) > 1) and where is not None:
         raise OptionError(f"a program {where} has one size of every dim; give dims numbers.")
     if shapes or sizes or ranges:
         resize(original, shapes or {}, sizes)
@@ -195,10 +199,30 @@ def _require_plain(targets: Sequence[TargetName], budget: bool, caches: bool, fo
         raise OptionError("ONNX Runtime loads no custom operators of GPUs; leave out the form.")
 
 
+def _require_bare(targets: Sequence[TargetName], threads: int, form: Form) -> None:
+    """Raise OptionError for what programs of microcontrollers do not have."""
+    if len(targets) > 1:
+        raise OptionError("a library for a microcontroller holds code for one target; compile for each by itself.")
+    if threads > 1:
+        raise OptionError(f"a microcontroller has no threads, of which {threads} are asked for; leave out the threads.")
+    if form == "onnxruntime":
+        raise OptionError("ONNX Runtime does not run on microcontrollers; leave out the form.")
+
+
+def _where(processor: Target) -> str | None:
+    """Where a program has neither files nor free sizes, in words; None: it has."""
+    if processor.is_gpu:
+        return "on a GPU"
+    if processor.architecture.is_bare:
+        return "on a microcontroller"
+    return "in WebAssembly" if processor.architecture.name == "wasm32" else None
+
+
 def _require_one_program(processor: Target, form: Form, several: bool) -> None:
     """Raise OptionError where weights cannot be read while a program runs."""
-    if processor.architecture.name == "wasm32":
-        raise OptionError("a program in WebAssembly reads no files; leave out the budget of the process.")
+    where = _where(processor)
+    if where is not None:
+        raise OptionError(f"a program {where} reads no files; leave out the budget of the process.")
     if form == "onnxruntime":
         raise OptionError("ONNX Runtime takes memory of its own; leave out the budget of the process, or the form.")
     if several:

@@ -9,9 +9,9 @@ from graphopt.flows.records.compilation import CompileRecord
 from graphopt.lazy import Lazy
 from graphopt.machine.record import MachineRecord
 from graphopt.program.deploy.compiled import Compiled, Rounding
+from graphopt.program.deploy.manifest import Manifest
 from graphopt.program.listing import Linked
 from graphopt.program.regions.precision import PrecisionName
-from kernels.emit.description import Description
 
 if TYPE_CHECKING:
     from graphopt.program import gpu
@@ -45,30 +45,32 @@ def compile_record(
     source: str,
     output: str,
     machine: MachineRecord | str | None = None,
-    written: Description | None = None,
+    written: Manifest | None = None,
 ) -> CompileRecord:
     """What was made with a machine's record, as `--json` prints it; `output` is the folder that is written.
 
-    `written` is what its manifest says of the program, where there is one.
+    `written` is the manifest, where it says more of the program.
     """
+    program, footprint = (None, None) if written is None else (written.program, written.footprint)
     programs, verification = compiled.programs, compiled.verification
     listings, plans = [one.listing for one in programs], [one.plan for one in programs]
     shared = [one.ticketed.arena_bytes for one in listings if one.ticketed is not None]
     return CompileRecord(
         source, output, compiled.target.cpu, _level(compiled), sum(len(one.runs) for one in listings),
         sum(len(one.kernels) for one in listings),
-        sum(one.weights_bytes for one in listings) if written is None else written.weights_bytes,
+        sum(one.weights_bytes for one in listings) if program is None else program.weights_bytes,
         sum(one.arena_size for one in plans), sum(one.lower_bound for one in plans),
         max(one.scratch_bytes for one in listings), compiled.seconds, compiled.max_abs, compiled.max_rel,
         compiled.not_compared, verification.feeds, verification.rounding, compiled.remade,
         verification.tolerance, compiled.model_bytes, sum(shared) if shared else None,
         machine.key.cpu if isinstance(machine, MachineRecord) else machine, compiled.fallback,
-        0 if written is None else written.made_bytes,
+        0 if program is None else program.made_bytes,
         tuple(dict.fromkeys(one.target.cpu for one in compiled.sizes)),
         *_ram_of(programs),
-        1 if written is None else max(1, len(written.points)),
+        1 if program is None else max(1, len(program.points)),
         *_rounding_of(compiled.rounding),
         _workers_of(compiled),
+        *((0, 0, ()) if footprint is None else (footprint.flash, footprint.memory, footprint.outside)),
     )  # fmt: skip
 
 

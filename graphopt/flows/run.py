@@ -21,7 +21,7 @@ from graphopt.model.load import load
 from graphopt.model.self_contained import self_contained
 from graphopt.model.text import nearest
 from graphopt.program.deploy.cuda.running import OpenedTasks, RunOn
-from graphopt.program.deploy.manifest import Ram, read_manifest
+from graphopt.program.deploy.manifest import MANIFEST, Ram, read_manifest
 from graphopt.program.deploy.runtime import Program, Tensor
 from graphopt.program.deploy.session import Bundle
 from kernels.ptx.tables import TaskArgument
@@ -94,6 +94,8 @@ def open_program(path: Path, *, threads: int = 0, on: RunOn | None = None) -> Ru
         return _on_gpu(path, on)
     if on is not None:
         raise OptionError(f"'{path}' is no bundle for a GPU; leave out where it runs.")
+    if path.is_dir() and (path / MANIFEST).is_file() and not any(path.glob("*.so")):
+        read_manifest(path)  # which says what the folder has in the place of a library that is loaded
     return _bundle(path, threads) if path.is_dir() else _model(path, threads)
 
 

@@ -61,6 +61,11 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
         pinned = f"{record.gpu_workers:,} blocks of {THREADS} threads at once, or any number that claim their work"
         threads = f"{pinned}; an arena of {binary_size(record.shared_arena_bytes or 0)}"
     memory = []
+    if record.flash_bytes:
+        threads, chosen = "one, and no system beneath it", "by the figures of a Cortex-M4"
+        outside = f"; it calls {', '.join(record.outside)}" if record.outside else ""
+        memory.append(("flash", f"{binary_size(record.flash_bytes)}, code and weights{outside}"))
+        memory.append(("memory", f"{binary_size(record.memory_bytes)}: inputs, arena, scratch and outputs"))
     if record.ram_bytes is not None:
         read = f"; each run reads {binary_size(record.fetched_bytes)} of weights" if record.fetched_bytes else ""
         if record.spilled_bytes:

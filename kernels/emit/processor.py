@@ -73,6 +73,7 @@ FEATURES: Mapping[ArchitectureName, tuple[Requirement, ...]] = {
     "aarch64": _ARM,
     "riscv64": _RISCV,
     "wasm32": (),
+    "thumbv7em": (),
 }
 
 # What a function begins with may be given as bytes: no assembler for the target needs to be built into our LLVM.
@@ -160,8 +161,8 @@ def _by_auxiliary_vector(f: Function, words: Value, leaves: Sequence[tuple[int, 
 
 
 def _by_nothing(f: Function, words: Value, leaves: Sequence[tuple[int, int]]) -> Value:
-    """An engine refuses a module with instructions that it lacks, so that nothing is asked for."""
-    raise AssertionError("WebAssembly has no requirements")
+    """Nothing is asked for: an engine refuses a module with instructions that it lacks, and a board is known."""
+    raise AssertionError("WebAssembly and microcontrollers have no requirements")
 
 
 _ANSWERS: Mapping[ArchitectureName, _Asking] = {
@@ -169,6 +170,7 @@ _ANSWERS: Mapping[ArchitectureName, _Asking] = {
     "aarch64": _by_auxiliary_vector,
     "riscv64": _by_auxiliary_vector,
     "wasm32": _by_nothing,
+    "thumbv7em": _by_nothing,
 }
 
 

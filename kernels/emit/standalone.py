@@ -1,9 +1,9 @@
 """A listing as a static program without any library, for an emulator of another processor.
 
 It reads the weights and all inputs from its standard input, runs every step, and writes all outputs to its standard
-output; it knows no names and checks nothing. Linux on 64-bit ARM and RISC-V, where calls have the same numbers: it
-speaks to the kernel by system calls, whose machine code is given as it is, because our LLVM has no assembler for other
-machines.
+output; it knows no names and checks nothing. Linux on 64-bit ARM and RISC-V, where calls have the same numbers, and on
+32-bit ARM for a library of microcontrollers: it speaks to the kernel by system calls, whose machine code is given as it
+is, because our LLVM has no assembler for other machines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ _CALLS: Mapping[str, tuple[int, ...]] = {  # the number of the call and three ar
     "aarch64": (0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0),
     # mv a7, a0; mv a0, a1; mv a1, a2; mv a2, a3; ecall; ret.
     "riscv64": (0x00050893, 0x00058513, 0x00060593, 0x00068613, 0x00000073, 0x00008067),
+    # In halves, the lower one first: push {r7, lr}; mov r7, r0; mov r0, r1; mov r1, r2; mov r2, r3; svc #0;
+    # pop {r7, pc}; nop.
+    "thumbv7em": (0x4607B580, 0x46114608, 0xDF00461A, 0xBF00BD80),
 }
+_SHORT: Mapping[int, int] = {READ: 3, WRITE: 4, EXIT: 1}  # the numbers of 32-bit ARM
 
 
 class NotStandalone(KernelsError):
@@ -55,7 +59,7 @@ class Standalone:
 
 def standalone(listing: Listing, target: Target) -> Standalone:
     """The program; raises NotStandalone for another processor than those, and for one that takes too much memory."""
-    if target.architecture.name not in _CALLS:
+    if target.architecture.name not in _CALLS or target.architecture.is_bare:
         raise NotStandalone(f"a program without libraries is written for ARM64 and RISC-V, not for '{target.triple}'.")
     laid = lay_out(listing)
     module = Module(target)
@@ -79,9 +83,10 @@ class Laid:
     total: int
 
 
-def lay_out(listing: Listing) -> Laid:
-    """The memory of a program; raises NotStandalone where it takes too much."""
-    sizes = [listing.weights_bytes, *(one.bytes for one in listing.inputs), listing.arena_bytes, listing.scratch_bytes]
+def lay_out(listing: Listing, *, constants: bool = True) -> Laid:
+    """The memory of a program, with its weights or beside them; raises NotStandalone where it takes too much."""
+    weights = listing.weights_bytes if constants else 0
+    sizes = [weights, *(one.bytes for one in listing.inputs), listing.arena_bytes, listing.scratch_bytes]
     first = len(sizes)
     starts, total = [], 0
     for size in (*sizes, *(one.bytes for one in (*listing.outputs, *listing.dims))):
@@ -138,17 +143,19 @@ def _carry(f: Function, source: Value, aim: Value, last: Value | None, place: Va
     f.store(f.load("i8", f.at(source, here, "i8")), f.at(aim, here, "i8"))
 
 
-def _at(offset: int) -> str:
-    return f"ptr getelementptr (i8, ptr @memory, i64 {offset})"
+def address(offset: int, memory: str = "memory") -> str:
+    """Of a byte in the memory, or in another global."""
+    return f"ptr getelementptr (i8, ptr @{memory}, i64 {offset})"
 
 
-def write_runs(f: Function, listing: Listing, laid: Laid) -> None:
-    """Run the rows (entry, operands, blocks) of a table, one after the other."""
+def write_runs(f: Function, listing: Listing, laid: Laid, memory: str = "memory", constants: str = "memory") -> None:
+    """Run the rows (entry, operands, blocks) of a table, one after the other; weights begin where `constants` do."""
     module = f.module
     spaces = {"weights": (0,), "input": laid.inputs, "arena": (laid.arena,), "output": laid.outputs}
 
     def place(one: Place) -> str:
-        return _at(spaces[one.space][one.argument if one.space in ("input", "output") else 0] + one.offset)
+        start = spaces[one.space][one.argument if one.space in ("input", "output") else 0]
+        return address(start + one.offset, constants if one.space == "weights" else memory)
 
     blocks = {kernel.name: kernel.blocks for kernel in listing.kernels}
     rows = []
@@ -169,7 +176,8 @@ def write_runs(f: Function, listing: Listing, laid: Laid) -> None:
         )
 
         def block(number: Value, _: tuple[Value, ...]) -> None:
-            f.line(f"call void {entry.text}(ptr {operands.text}, i64 {number.text}, {_at(laid.scratch)})")
+            scratch = address(laid.scratch, memory)
+            f.line(f"call void {entry.text}(ptr {operands.text}, i64 {number.text}, {scratch})")
 
         f.loop(0, count, 1, block)
 
@@ -181,14 +189,14 @@ def _write_start(module: Module, listing: Listing, laid: Laid) -> None:
     f = Function(module, "_start", (), exported=True)
     control_word.enter(f)
     memory = Value(("@memory",), "ptr")
-    _transfer(f, READ, memory, laid.arena)
+    transfer(f, READ, memory, laid.arena)
     write_runs(f, listing, laid)
-    _transfer(f, WRITE, f.at(memory, laid.made, "i8"), laid.total - laid.made)
+    transfer(f, WRITE, f.at(memory, laid.made, "i8"), laid.total - laid.made)
     system_call(f, EXIT, "i64 0", "ptr null", "i64 0")
     f.finish()
 
 
-def _transfer(f: Function, number: int, start: Value, size: int) -> None:
+def transfer(f: Function, number: int, start: Value, size: int) -> None:
     """Read or write so many bytes, in as many calls as it takes; a failure ends the program with the code 1."""
     if not size:
         return
@@ -223,5 +231,16 @@ def system_call(f: Function, number: int, *arguments: str) -> Value:
     call = _CALLS[f.module.target.architecture.name]
     words = ", ".join(f"i32 {word}" for word in call)
     f.module.variable("system_call", f'internal constant [{len(call)} x i32] [{words}], section ".text.call", align 4')
+    if f.module.target.architecture.pointer == 4:
+        return _short_call(f, number, arguments)
     given: Sequence[str] = (f"i64 {number}", *arguments)
     return f.value("i64", f"call i64 @system_call({', '.join(given)})")
+
+
+def _short_call(f: Function, number: int, arguments: Sequence[str]) -> Value:
+    """The same in words of 32 bits."""
+    given = [f"i32 {_SHORT[number]}"]
+    for one in arguments:
+        kind, _, text = one.partition(" ")
+        given.append(one if kind == "ptr" else f"i32 {f.value('i32', f'trunc i64 {text} to i32').text}")
+    return f.convert("sext", "i64", f.value("i32", f"call i32 @system_call({', '.join(given)})"))

@@ -23,15 +23,19 @@ def _initialize() -> None:
 
 
 def machine(target: Target) -> llvm.TargetMachine:
-    """LLVM's code generator for a target. Code is position independent, so that an object also links into a library."""
-    return _machine(target.triple, target.cpu, target.features)
+    """LLVM's code generator for a target.
+
+    Code is position independent, so that an object also links into a library; without a system beneath it lies where
+    it is linked, so that tables with addresses are constants.
+    """
+    return _machine(target.triple, target.cpu, target.features, "static" if target.architecture.is_bare else "pic")
 
 
 @functools.cache
-def _machine(triple: str, cpu: str, features: tuple[str, ...]) -> llvm.TargetMachine:
+def _machine(triple: str, cpu: str, features: tuple[str, ...], reloc: str) -> llvm.TargetMachine:
     _initialize()
     found = llvm.Target.from_triple(triple)
-    return found.create_target_machine(cpu=cpu, features=",".join(features), opt=3, reloc="pic", codemodel="small")
+    return found.create_target_machine(cpu=cpu, features=",".join(features), opt=3, reloc=reloc, codemodel="small")
 
 
 def compile_object(text: str, target: Target) -> bytes:

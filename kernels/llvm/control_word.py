@@ -18,6 +18,7 @@ from kernels.target import ArchitectureName
 MXCSR = 0x1F80 | 1 << 15 | 1 << 6  # all exceptions masked, nearest; flush results to zero, read operands as zero
 NEAREST = 1  # as LLVM counts ways to round
 FPCR = 1 << 24  # FZ: operands and results; no traps, nearest
+FPSCR = 0  # of a microcontroller, where subnormal numbers cost nothing: as they are, nearest
 
 
 def _enter_x86(f: Function) -> Value:
@@ -47,6 +48,14 @@ def _enter_riscv(f: Function) -> Value:
     return caller
 
 
+def _enter_thumb(f: Function) -> Value:
+    f.module.declare("llvm.arm.get.fpscr", "i32", [])
+    f.module.declare("llvm.arm.set.fpscr", "void", ["i32"])
+    caller = f.value("i32", "call i32 @llvm.arm.get.fpscr()")
+    f.line(f"call void @llvm.arm.set.fpscr(i32 {FPSCR})")
+    return caller
+
+
 def _enter_wasm(f: Function) -> Value:
     """There is one way to round, no traps, and subnormal numbers are as they are."""
     return f.number("i32", NEAREST)
@@ -54,11 +63,11 @@ def _enter_wasm(f: Function) -> Value:
 
 _ENTER: Mapping[ArchitectureName, Callable[[Function], Value]] = {
     "x86_64": _enter_x86, "aarch64": _enter_arm, "riscv64": _enter_riscv,
-    "wasm32": _enter_wasm,
+    "wasm32": _enter_wasm, "thumbv7em": _enter_thumb,
 }  # fmt: skip
 _SET: Mapping[ArchitectureName, str | None] = {
     "x86_64": "llvm.x86.sse.ldmxcsr", "aarch64": "llvm.aarch64.set.fpcr", "riscv64": "llvm.set.rounding",
-    "wasm32": None,
+    "wasm32": None, "thumbv7em": "llvm.arm.set.fpscr",
 }  # fmt: skip
 
 

@@ -153,7 +153,8 @@ class Instructions:
 
     def fma(self, left: Value, right: Value, addend: Value) -> Value:
         """left * right + addend, rounded once where the architecture does that."""
-        if not self.module.target.architecture.is_fused:
+        architecture = self.module.target.architecture
+        if not architecture.is_fused or (architecture.is_bare and types.element(left.type) == "double"):
             return self.add(self.mul(left, right), addend)
         return self.intrinsic("llvm.fma", left.type, left, right, addend)
 
@@ -291,13 +292,16 @@ class Instructions:
 
     def load(self, kind: str, address: Value, *, align: int | None = None) -> Value:
         """A value from memory; without `align`, that of one element."""
-        return self.value(kind, f"load {kind}, ptr {address.text}, align {align or types.bits(kind) // 8}")
+        return self.value(kind, f"load {kind}, ptr {address.text}, align {align or self._bytes(kind)}")
 
     def store(self, operand: Value, address: Value, *, align: int | None = None) -> None:
         """A value into memory."""
         self.line(
-            f"store {operand.type} {operand.text}, ptr {address.text}, align {align or types.bits(operand.type) // 8}"
+            f"store {operand.type} {operand.text}, ptr {address.text}, align {align or self._bytes(operand.type)}"
         )
+
+    def _bytes(self, kind: str) -> int:
+        return self.module.target.architecture.pointer if kind == "ptr" else types.bits(kind) // 8
 
     def first_lanes(self, count: Amount, lanes: int) -> Value:
         """An i1 per lane: true in the first `count` of them."""
@@ -353,6 +357,8 @@ class Instructions:
 
     def prefetch(self, address: Value, *, locality: int = 3) -> None:
         """Ask for a line early; locality 3 is the nearest cache. Any address is allowed."""
+        if self.module.target.architecture.is_bare:
+            return
         self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
         self.line(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 0, i32 {locality}, i32 1)")
 

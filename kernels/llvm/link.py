@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import shutil
 import subprocess
@@ -20,6 +21,9 @@ MATHEMATICS = (
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "exp", "expm1", "fmod", "log", "log10",
     "log1p", "log2", "pow", "sin", "sinh", "tan", "tanh",
 )  # fmt: skip
+
+# How functions are called that every compiler for ARM brings: arithmetic that it has no instructions for, and moves.
+RUN_TIME = ("__aeabi_", "memcpy", "memmove", "memset")
 
 
 class LinkError(KernelsError):
@@ -61,6 +65,27 @@ def link_webassembly(objects: Sequence[bytes], target: Target, exported: Sequenc
         options = ("--no-entry", "--strip-all", f"--allow-undefined-file={given}", "--stack-first", "-z",
                    f"stack-size={STACK}", *(f"--export={name}" for name in exported))  # fmt: skip
         return _link(objects, target, options)
+
+
+@functools.cache
+def run_time(target: Target) -> bytes:
+    """The functions of RUN_TIME for a target without a system, in one object of ziglang's. Raises LinkError.
+
+    Its mathematics is not what a C library has: it takes numbers in other registers.
+    """
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        raise LinkError(f"no run-time library for {target.triple}: `pip install ziglang`.")
+    source = Path(found.origin).parent / "lib" / "compiler_rt.zig"
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["-target", "thumb-freestanding-eabihf", f"-mcpu={target.cpu.replace('-', '_')}", "-OReleaseSmall"]
+        done = subprocess.run(
+            [sys.executable, "-m", "ziglang", "build-obj", *options, "-femit-bin=result.o", str(source)],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise LinkError(f"ziglang makes no run-time library for {target.triple}: {done.stderr.strip()}")
+        return (Path(folder) / "result.o").read_bytes()
 
 
 def _link(objects: Sequence[bytes], target: Target, options: tuple[str, ...]) -> bytes:

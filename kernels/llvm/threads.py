@@ -20,6 +20,7 @@ _PAUSE: Mapping[ArchitectureName, tuple[str, Sequence[str], str]] = {  # an intr
     "aarch64": ("llvm.aarch64.hint", ["i32"], "i32 1"),
     "riscv64": ("llvm.riscv.pause", [], ""),
     "wasm32": ("llvm.donothing", [], ""),
+    "thumbv7em": ("llvm.arm.hint", ["i32"], "i32 1"),
 }
 
 

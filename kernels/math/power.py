@@ -8,6 +8,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.math.logarithm import split
 from kernels.math.polynomial import absolute, clamp, horner
+from kernels.math.rounding import trunc
 
 _ROUNDER = 6755399441055744.0  # 1.5 * 2^52
 _LOG_TERMS = 9  # of atanh's series in s^2 <= 0.0295: relative error 2^-44
@@ -25,9 +26,9 @@ def power(f: Function, x: Value, y: Value) -> Value:
     product = f.mul(_log2(f, size), f.convert("fpext", wide, y))
     found = f.convert("fptrunc", kind, _exp2(f, product))
     # 0 and infinity times nothing is NaN here; the cases where C has a value follow.
-    whole = f.compare("oeq", f.intrinsic("llvm.trunc", kind, y), y)
+    whole = f.compare("oeq", trunc(f, y), y)
     half = f.mul(y, f.number(kind, 0.5))
-    odd = f.binary("and", whole, f.compare("one", f.intrinsic("llvm.trunc", kind, half), half))
+    odd = f.binary("and", whole, f.compare("one", trunc(f, half), half))
     bits = types.with_element(kind, "i32")
     sign = f.binary("and", f.convert("bitcast", bits, x), f.number(bits, -(1 << 31)))
     negative = f.compare("ne", sign, f.number(bits, 0))

@@ -14,6 +14,7 @@ from typing import Literal
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.math.polynomial import absolute, horner
+from kernels.math.rounding import round_half_even
 
 Name = Literal["sin", "cos"]
 
@@ -110,9 +111,9 @@ def _large_function(caller: Function, kind: str, name: Name) -> str:
     significand = f.add(f.binary("and", bits, f.number(integer, 0x7FFFFF)), f.number(integer, 0x800000))
     m = f.convert("sitofp", wide, significand)
     product = f.mul(m, high)  # exact: 24 and 29 bits
-    n = f.intrinsic("llvm.roundeven", wide, product)
+    n = round_half_even(f, product)
     fraction = f.fma(m, low, f.sub(product, n))
-    rest = f.intrinsic("llvm.roundeven", wide, fraction)
+    rest = round_half_even(f, fraction)
     r = f.mul(f.sub(fraction, rest), f.number(wide, math.pi / 2))
     quadrant = f.convert("trunc", integer, f.convert("fptosi", long, f.add(n, rest)))
     negative = f.compare("slt", bits, f.number(integer, 0))

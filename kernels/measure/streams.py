@@ -136,10 +136,10 @@ def _flush_riscv(f: Function, address: Value) -> None:
 
 
 def _flush_nothing(f: Function, address: Value) -> None:
-    """WebAssembly knows no caches."""
+    """WebAssembly and a Cortex-M4 know no caches."""
 
 
 _FLUSH: Mapping[ArchitectureName, Callable[[Function, Value], None]] = {
     "x86_64": _flush_x86, "aarch64": _flush_arm, "riscv64": _flush_riscv,
-    "wasm32": _flush_nothing,
+    "wasm32": _flush_nothing, "thumbv7em": _flush_nothing,
 }  # fmt: skip

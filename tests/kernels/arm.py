@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.program.deploy.emulation import EMULATED
+from graphopt.program.deploy.emulation import EMULATED, emulator_of
 from kernels.emit.standalone import EXIT, WRITE, system_call
 from kernels.kernel import Kernel
 from kernels.llvm import control_word
@@ -29,7 +29,7 @@ _OWN = Path(__file__).parent.parent.parent / "build" / "qemu" / "usr" / "bin"
 
 def emulator(architecture: str = "aarch64") -> str | None:
     """The emulator's path; None when it is not installed."""
-    for name in (f"qemu-{architecture}-static", f"qemu-{architecture}"):
+    for name in (f"{emulator_of(architecture)}-static", emulator_of(architecture)):
         found = shutil.which(name) or shutil.which(name, path=str(_OWN))
         if found:
             return found
@@ -38,7 +38,7 @@ def emulator(architecture: str = "aarch64") -> str | None:
 
 def is_missing() -> str | None:
     """What is missing to run their programs here, None when all is there. CI asks for all of it."""
-    missing = [f"qemu-{name} (make qemu)" for name in EMULATED if emulator(name) is None]
+    missing = [f"{emulator_of(name)} (make qemu)" for name in EMULATED if emulator(name) is None]
     if importlib.util.find_spec("ziglang") is None:
         missing.append("ziglang")
     assert not (missing and os.environ.get("GRAPHOPT_ALL_CHECKS")), f"{' and '.join(missing)} must be installed here"

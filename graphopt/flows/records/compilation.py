@@ -44,4 +44,7 @@ class CompileRecord(msgspec.Struct, frozen=True):
     rounded_regions: int = 0
     roundable_regions: int = 0  # with those that stay in float32, as the tolerance wants it
     gpu_workers: int = 0  # blocks of a pinned program of a GPU; 0: a program of a processor
+    flash_bytes: int = 0  # of a library for a microcontroller: code and weights; 0: of another kind
+    memory_bytes: int = 0  # that it works in: inputs, arena, scratch and outputs
+    outside: tuple[str, ...] = ()  # functions that it calls and has not
     schema: str = "graphopt.compile/1"

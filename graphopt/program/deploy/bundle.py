@@ -23,6 +23,7 @@ from graphopt.program.deploy.header import header
 from graphopt.program.deploy.manifest import (
     MANIFEST,
     File,
+    Footprint,
     Manifest,
     PlannedBuffer,
     Uses,
@@ -229,12 +230,13 @@ def write_described(
     path: Path, listing: Listing, program: Description, files: Mapping[str, bytes | memoryview],
     replaced: Sequence[str],
     buffers: Sequence[PlannedBuffer], nodes: Sequence[Sequence[Origin]], uses: Sequence[Uses], digest: str,
+    footprint: Footprint | None = None,
 ) -> Manifest:  # fmt: skip
     """Write files that are no library, and the manifest of them; raises BundleError."""
     manifest = Manifest(
         listing.name, program, steps_of(listing, nodes), tuple(buffers),
         {name: file_of(content) for name, content in files.items()}, f"graphopt {VERSION}",
-        kernels=kernels_of(listing), uses=tuple(uses), model=digest,
+        kernels=kernels_of(listing), uses=tuple(uses), model=digest, footprint=footprint,
     )  # fmt: skip
     try:
         write_folder(path, {**files, MANIFEST: written(manifest)}, replaced)

@@ -16,6 +16,7 @@ from graphopt.program.deploy.bundle import write_bundle, write_several, write_st
 from graphopt.program.deploy.custom.operators import Operators
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
+from graphopt.program.deploy.micro.files import write_micro
 from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
 from graphopt.program.deploy.web.files import write_web
@@ -263,9 +264,11 @@ class Compiled:
         buffers = tuple(
             PlannedBuffer(one.name, plan.offsets[one.name], one.size, one.begin, one.end) for one in problem.buffers
         )
-        if self.target.architecture.name == "wasm32":
+        architecture = self.target.architecture
+        if architecture.name == "wasm32" or architecture.is_bare:
             nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
-            write_web(
+            write = write_micro if architecture.is_bare else write_web
+            write(
                 folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
                 digest=self.digest,
             )  # fmt: skip

@@ -174,7 +174,7 @@ def header(program: Description, levels: Sequence[Description] = ()) -> str:
         "THREADS": _threads(program) + _fetches(program) + _levels(levels) + _points(program),
         "SIZES": filled(_SIZES, {"P": program.name, "G": prefix, "RANGES": _ranges(program)}) if program.sizes else "",
         "SET_DIM": filled(_SET_DIM, {"P": program.name, "G": prefix}) if program.points else "",
-        "TENSORS": "\n".join(_lines("input", program.inputs) + _lines("output", program.outputs)),
+        "TENSORS": "\n".join(tensor_lines("input", program.inputs) + tensor_lines("output", program.outputs)),
         "CODES": "\n".join(f"    {prefix}_{name} = {code}, /* {meaning} */" for name, code, meaning in CODES),
         "TYPES": "\n".join(f"    {prefix}_{dtype.name} = {code}," for dtype, code in TYPES.items()),
     }  # fmt: skip
@@ -237,7 +237,8 @@ def filled(template: str, known: dict[str, str]) -> str:
     return template
 
 
-def _lines(word: str, tensors: tuple[Tensor, ...]) -> list[str]:
+def tensor_lines(word: str, tensors: tuple[Tensor, ...]) -> list[str]:
+    """A line of a comment for each tensor."""
     return [
         f" * {word} {number}: {quoted(one.name)} {one.dtype} {_shape(one)}{_held(one)}{_kept(one)}".replace("*/", "* /")
         for number, one in enumerate(tensors)

@@ -100,6 +100,14 @@ class Ram(msgspec.Struct, frozen=True):
     spilled: int = 0  # intermediate results that each run writes to a temporary file and reads back
 
 
+class Footprint(msgspec.Struct, frozen=True):
+    """What a library for a microcontroller takes, in bytes, and what it asks for."""
+
+    flash: int  # code and weights
+    memory: int  # inputs, arena, scratch and outputs
+    outside: tuple[str, ...]  # functions that it calls and has not
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """What a bundle says of itself. Nothing in it depends on where or when it was written."""
 
@@ -116,6 +124,7 @@ class Manifest(msgspec.Struct, frozen=True):
     model: str = ""  # SHA-256 of the model's file and of its data files, one after the other; empty: of none
     levels: tuple[Description, ...] = ()  # of a library with several programs: `program` is the first of them
     ram: Ram | None = None  # of a program within a budget of the process
+    footprint: Footprint | None = None  # of a library for a microcontroller
     schema: str = SCHEMA
 
     def require_one(self, what: str) -> None:
@@ -165,6 +174,8 @@ def read_manifest(folder: str | os.PathLike[str], *, library: bool = True) -> Ma
         raise BundleError(f"'{path}' has the schema '{found.schema}'; this code reads '{SCHEMA}'.")
     if library and found.program.triple.startswith("nvptx"):
         raise BundleError(f"'{folder}' is a bundle for a GPU, which has no library; `graphopt run` runs it.")
+    if library and found.footprint is not None:
+        raise BundleError(f"'{folder}' is a library for a microcontroller, which is linked into a program there.")
     return found
 
 

@@ -8,6 +8,7 @@ from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value
+from kernels.math.rounding import round_half_even
 from kernels.templates.convolution import store
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.store import SeveralLeaves
@@ -65,8 +66,8 @@ def _value(f: Function, value: Expression, lanes: int, leaves: SeveralLeaves) ->
             before, zero = rounded
             found = emit(f, clip(before, low - zero, high - zero), lanes, leaves)
             kind_of_words = types.with_element(found.type, "i32")
-            if f.module.target.is_gpu:  # LLVM has no lrint for it
-                words = f.convert("fptosi", kind_of_words, f.intrinsic("llvm.roundeven", found.type, found))
+            if f.module.target.is_gpu or f.module.target.architecture.is_bare:  # LLVM has no lrint for them
+                words = f.convert("fptosi", kind_of_words, round_half_even(f, found))
             else:
                 name = f"llvm.lrint.{types.suffix(kind_of_words)}.{types.suffix(found.type)}"
                 words = f.call_outside(name, kind_of_words, found)

@@ -1,0 +1,1 @@
+"""Programs for microcontrollers: a static library, its header, and an example."""
