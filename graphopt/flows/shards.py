@@ -52,6 +52,7 @@ class Cutter:
                 raise OptionError("no input of the step has a first dim, along which a batch would be cut in shards.")
             self.fixed = sizes[0][1]
             self._cut = [name for name, first in sizes if first == self.fixed]
+        self._whole = {value.name: _dims(value) for value in inputs if value.name not in (*self._cut, step.seed)}
 
     def shards(self, feeds: Arrays, most: int) -> list[Shard]:
         """A batch in at most so many shards, of as equal sizes as there are; of a step of fixed dims in those.
@@ -68,6 +69,13 @@ class Cutter:
             )
         if not samples:
             raise OptionError("a batch holds no samples.")
+        for name, dims in self._whole.items():
+            given = np.shape(feeds[name])
+            if len(given) != len(dims) or any(one not in (None, two) for one, two in zip(dims, given, strict=True)):
+                raise OptionError(
+                    f"'{name}' does not begin with samples, so that all of it goes to every worker; it has the dims "
+                    f"{list(given)}, and the step takes {['?' if one is None else one for one in dims]}."
+                )
         if self.fixed is not None and samples % self.fixed:
             raise OptionError(
                 f"a batch of {samples} samples is no multiple of the {self.fixed} that the step is of; take such a "
@@ -100,3 +108,8 @@ def _first(value: onnx.ValueInfoProto) -> int | str | None:
         return None
     dim = kind.shape.dim[0]
     return int(dim.dim_value) if dim.HasField("dim_value") else str(dim.dim_param)
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[int | None]:
+    """The dims of an input; None for those that are free."""
+    return [int(dim.dim_value) if dim.HasField("dim_value") else None for dim in value.type.tensor_type.shape.dim]

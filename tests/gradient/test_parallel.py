@@ -208,6 +208,13 @@ def test_inputs_begin_with_one_dim() -> None:
     np.testing.assert_array_equal(np.concatenate([one.feeds["x"] for one in shards]), feeds["x"])
     assert all(one.feeds["mask"].shape == (4, 4) and one.feeds["scale"] == 2 for one in shards)
     assert [one.share for one in shards] == [0.4, 0.6]
+    with pytest.raises(
+        OptionError, match=r"'mask' does not begin with samples.* the dims \[4, 8\], and the step takes"
+    ):
+        cutter.shards({**feeds, "mask": np.ones((4, 8))}, 2)
+    recurrent = Cutter(step, [given("x", 12, 8, 3), given("target", 8)])
+    with pytest.raises(OptionError, match=r"'x' does not begin with samples.*\[12, 16, 3\], .* takes \[12, 8, 3\]"):
+        recurrent.shards({"x": np.ones((12, 16, 3)), "target": np.ones(16)}, 2)
 
 
 def test_what_a_cluster_loses_is_given_to_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
