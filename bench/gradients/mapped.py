@@ -63,6 +63,7 @@ print(json.dumps({"losses": losses, "seconds": seconds, "peak": peak}))
 def measure(sheet: Sheet, limits: Sequence[int] = GROUPS) -> list[Bar]:
     """A row without a group, and one for each."""
     step = graphopt.train_step(models.load(MODEL), loss="mse", optimizer="adam")
+    PLACE.mkdir(parents=True, exist_ok=True)
     bundle = PLACE / "bundle"
     if not (bundle / "manifest.json").exists():
         graphopt.compile(step.to_proto(), name="step", threads=1).save(bundle)
