@@ -26,7 +26,7 @@ def machine(
 ) -> MachineRecord:
     """What this machine was measured to do: multiply-adds, loads, caches, memory, waits between cores, disk.
 
-    Measured when it is first asked for, in a second or two, and kept in the user's cache folder under the processor,
+    Measured when it is first asked for, in some seconds, and kept in the user's cache folder under the processor,
     its cache sizes and LLVM's version; `again` measures anew. With `file` the record of that file. Programs are planned
     by it where it is given to `compile`. Raises OptionError for a file that holds no record, and SaveError where the
     record cannot be kept.
