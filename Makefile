@@ -12,7 +12,7 @@
 #   make bench-scheduling    schedules beside their bounds, the verifier beside brute force; DATA=folder as above
 #   make bench-real   trained models out of packages: optimized, planned and compiled, beside onnxslim and onnxsim
 #   make site    the documentation as a site with a search, in build/site/pages
-#   make qemu    fetch emulators: tests then run kernels for 64-bit ARM and RISC-V, and bundles on older x86-64 (Debian, Ubuntu)
+#   make qemu    fetch emulators: tests then run kernels for ARM, microcontrollers and RISC-V, and bundles on older x86-64 (Debian, Ubuntu)
 #   make clean   remove what the other targets made
 
 PYTHON ?= python3

@@ -14,7 +14,7 @@ from kernels.llvm import link, load
 from kernels.llvm.compile import CompileError, compile_object
 from kernels.llvm.link import LinkError, link_program, link_shared
 from kernels.llvm.load import Loaded, MissingSymbol, ObjectCache
-from kernels.target import Target, aarch64, host, x86_64_v3
+from kernels.target import Target, aarch64, host, thumbv7em, x86_64_v3
 from kernels.templates.gemm import GEMM, Gemm
 
 NOTES = """
@@ -156,3 +156,11 @@ def test_a_name_that_is_not_there() -> None:
 def test_a_text_that_is_none() -> None:
     with pytest.raises(CompileError, match="LLVM does not accept the generated text"):
         compile_object("define void @f() { ret i32 1 }", host())
+
+
+def test_without_ziglang_there_is_no_run_time_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        LinkError, match=r"no run-time library for thumbv7em-unknown-none-eabihf: `pip install ziglang`"
+    ):
+        link.run_time.__wrapped__(thumbv7em())
