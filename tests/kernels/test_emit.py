@@ -335,7 +335,7 @@ def test_options_of_other_headers(small: tuple[Written, Library]) -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "message"),
     [
-        ({"memory_limit": 1000}, NO_MEMORY, "the model takes .* bytes of memory or more; its options allow 1000."),
+        ({"memory_limit": 100}, NO_MEMORY, "the model takes .* bytes of memory or more; its options allow 100."),
         ({"contexts": 2}, BAD_ARGUMENT, "2 contexts are asked for; a model has one"),
         ({"contexts": -1}, BAD_ARGUMENT, "-1 contexts are asked for; a model has one"),
         ({"sizes": 64}, BAD_ARGUMENT, "sizes are given; the program has one size of every dim."),
