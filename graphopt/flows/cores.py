@@ -30,6 +30,7 @@ from graphopt.program.tuning import Tuning
 from kernels.kernel import Kernel
 from kernels.listing import Listing, Ticketed
 from kernels.llvm.load import ObjectCache
+from kernels.pool import SPIN_NS
 from kernels.target import Target, why_not_here
 from scheduler.device import Device
 from scheduler.policies.choose import Scheduled
@@ -178,7 +179,8 @@ class _Runner:
     ) -> tuple[dict[str, list[float]], dict[str, float]]:
         """Nanoseconds of each run of `kernels` by itself on one worker, and of whole calls of `programs`: medians.
 
-        All by turns, so that both are taken while the machine is in one state.
+        All by turns, so that both are taken while the machine is in one state. Between two programs those workers fall
+        asleep that still look for work, on cores that the next one wants.
         """
         profiled = {
             name: self._program(coplaced.in_claimed_order(self._lowered, self._linked, steps), 1)
@@ -204,6 +206,7 @@ class _Runner:
                     taken = np.bincount(stamps["row"], stamps["end"] - stamps["begin"], count)
                     runs[name].append(taken.astype(np.float64))
             for name, call in calls.items():
+                time.sleep(2e-9 * SPIN_NS)
                 call()
                 started = time.perf_counter_ns()
                 call()
