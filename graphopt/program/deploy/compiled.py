@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +13,20 @@ import numpy as np
 from graphopt.check.verification import Verification
 from graphopt.errors import BundleError, OptionError, VerificationError
 from graphopt.lazy import Lazy
-from graphopt.program.deploy.bundle import write_bundle, write_several, write_streamed
+from graphopt.program.deploy.bundle import (
+    replaced_files,
+    write_bundle,
+    write_described,
+    write_several,
+    write_streamed,
+)
 from graphopt.program.deploy.custom.operators import Operators
 from graphopt.program.deploy.hybrid import Hybrid
 from graphopt.program.deploy.manifest import PlannedBuffer, uses_of
-from graphopt.program.deploy.micro.files import write_micro
+from graphopt.program.deploy.micro.files import micro_files
 from graphopt.program.deploy.session import Program
 from graphopt.program.deploy.sizes import Argument, Sizes
-from graphopt.program.deploy.web.files import write_web
+from graphopt.program.deploy.web.files import web_files
 from graphopt.program.listing import Linked
 from graphopt.program.regions.region import Lowered
 from graphopt.program.storing import stored
@@ -267,10 +274,14 @@ class Compiled:
         architecture = self.target.architecture
         if architecture.name == "wasm32" or architecture.is_bare:
             nodes, uses = [region.nodes for region in self.lowered.regions], uses_of(linked.listing, self.lowered)
-            write = write_micro if architecture.is_bare else write_web
-            write(
-                folder, linked.listing, linked.weights, self.target, buffers=buffers, nodes=nodes, uses=uses,
-                digest=self.digest,
+            path = Path(folder)
+            replaced, footprint = replaced_files(path), None
+            if architecture.is_bare:
+                program, footprint, files = micro_files(linked.listing, linked.weights, self.target)
+            else:
+                program, files = web_files(linked.listing, linked.weights, self.target)
+            write_described(
+                path, linked.listing, program, files, replaced, buffers, nodes, uses, self.digest, footprint
             )  # fmt: skip
             return
         if self.target.is_gpu:

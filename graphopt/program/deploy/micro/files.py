@@ -6,16 +6,10 @@ lib<name>.a    code and weights, both of them for flash, and the memory that the
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
-
 from graphopt.errors import BundleError
-from graphopt.program.deploy.bundle import replaced_files, write_described
-from graphopt.program.deploy.manifest import Footprint, Manifest, PlannedBuffer, Uses
+from graphopt.program.deploy.manifest import Footprint
 from graphopt.program.deploy.micro.texts import example, header
 from graphopt.program.deploy.runtime import Array
-from graphopt.program.regions.region import Origin
 from kernels.emit.checksum import checksum
 from kernels.emit.description import Description, describe
 from kernels.emit.firmware import firmware, flash_bytes
@@ -49,21 +43,3 @@ def micro_files(
             "main.c": example(program).encode(),
         },
     )
-
-
-def write_micro(
-    folder: str | os.PathLike[str],
-    listing: Listing,
-    weights: bytes | Array,
-    target: Target,
-    *,
-    buffers: Sequence[PlannedBuffer] = (),
-    nodes: Sequence[Sequence[Origin]] = (),
-    uses: Sequence[Uses] = (),
-    digest: str = "",
-) -> Manifest:
-    """Write the folder, as `write_bundle` writes a bundle; `digest` is the model's. Raises BundleError."""
-    path = Path(folder)
-    replaced = replaced_files(path)
-    program, footprint, files = micro_files(listing, weights, target)
-    return write_described(path, listing, program, files, replaced, buffers, nodes, uses, digest, footprint)

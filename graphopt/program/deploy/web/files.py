@@ -8,22 +8,13 @@ manifest.json    the other files
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from graphopt.errors import BundleError
-from graphopt.program.deploy.bundle import replaced_files, write_described
 from graphopt.program.deploy.header import filled
-from graphopt.program.deploy.manifest import (
-    Manifest,
-    PlannedBuffer,
-    Uses,
-)
 from graphopt.program.deploy.runtime import Array
-from graphopt.program.regions.region import Origin
 from graphopt.version import VERSION
 from kernels.emit.checksum import checksum
 from kernels.emit.description import Description, describe
@@ -59,24 +50,6 @@ def web_files(
     files: dict[str, bytes | memoryview] = {f"{name}.wasm": code, f"{name}.weights": stored.data}
     files |= {file: filled((HERE / text).read_text(), known).encode() for file, text in texts.items()}
     return program, files
-
-
-def write_web(
-    folder: str | os.PathLike[str],
-    listing: Listing,
-    weights: bytes | Array,
-    target: Target,
-    *,
-    buffers: Sequence[PlannedBuffer] = (),
-    nodes: Sequence[Sequence[Origin]] = (),
-    uses: Sequence[Uses] = (),
-    digest: str = "",
-) -> Manifest:
-    """Write the folder, as `write_bundle` writes a bundle; `digest` is the model's. Raises BundleError."""
-    path = Path(folder)
-    replaced = replaced_files(path)
-    program, files = web_files(listing, weights, target)
-    return write_described(path, listing, program, files, replaced, buffers, nodes, uses, digest)
 
 
 def _description(program: Description, laid: Laid, weights: int) -> str:
