@@ -408,18 +408,14 @@ class Program:
                 why = f"holds {found} at place {place}; the program is compiled for {number} there"
                 raise self.refusal(f"input '{name}' {why}.")
         if wanted.room and wanted.room == wanted.shape and not wanted.free:
-            return self._own_array(given if isinstance(given, np.memmap) else array)
+            mapped = isinstance(given, np.memmap) and given.mode in ("r+", "w+")  # to be written: it is meant to change
+            return array if mapped and array.flags.c_contiguous and array.flags.aligned else self._own_array(array)
         if wanted.room:
             return _with_room(array, wanted.room)
         return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
 
     def _own_array(self, array: Array) -> Array:
-        """What a run changes in place: an array that an earlier run gave is taken as it is, any other is copied.
-
-        A file that is mapped to be written is meant to change.
-        """
-        if isinstance(array, np.memmap) and array.mode in ("r+", "w+") and array.flags.c_contiguous:
-            return array.view(np.ndarray)
+        """What a run changes in place: an array that an earlier run gave is taken as it is, any other is copied."""
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
