@@ -90,6 +90,7 @@ class Operand:
     packing: Packing | None = None  # of a constant: None when it is used as it is
     parts: tuple[tuple[int, int], ...] | None = None  # of a constant: the bytes that each block reads; None: all
     rows: int = 0  # of what is gathered: bytes of a row, where the operand "indices" names those that are read
+    run_elements: Size | None = None  # those that a run has, where its sizes decide; None: all
 
     @property
     def bytes(self) -> int:
@@ -169,7 +170,10 @@ def write_kernel(
         function.line("ret void")
         function.label("there")
     body(function, pointers, block, function.parameter("scratch"))
-    operands = [replace(operand, elements=bound(operand.elements)) for operand in operands]
+    operands = [
+        replace(operand, elements=bound(operand.elements), run_elements=as_size(operand.elements))
+        for operand in operands
+    ]
     if function.sizes is not None:
         function.read_sizes(table, len(operands))
         operands.append(Operand(SIZES, "sizes", DType.I64, function.dims_read))

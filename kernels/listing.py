@@ -153,10 +153,11 @@ class FetchRows:
     count: int  # of the indices
     numbers: int  # where in the arena the numbers are written, of the same type
     after: tuple[int, ...] = ()  # runs that have to end before: they work on what lies there, or write the indices
+    run_count: Size | None = None  # of the indices of a run, where its sizes decide; None: all
 
     @property
     def bytes(self) -> int:
-        """Of the rows."""
+        """Of the rows, of as many indices as there can be."""
         return self.count * self.row_bytes
 
     @property

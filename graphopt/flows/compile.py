@@ -173,7 +173,7 @@ def compile(  # the builtin of this name is not used here
     if precision != "float32":
         _require_units(targets, machine, exact=exact, ranges=bool(ranges), form=form)
     if ram is not None:
-        _require_one_program(processor, form, several or bool(ranges))
+        _require_one_program(processor, form, several)
     if several and ranges:
         raise OptionError("a range of sizes is compiled for one target, and without lists of sizes.")
     if several:
@@ -226,7 +226,7 @@ def _require_one_program(processor: Target, form: Form, several: bool) -> None:
     if form == "onnxruntime":
         raise OptionError("ONNX Runtime takes memory of its own; leave out the budget of the process, or the form.")
     if several:
-        raise OptionError("a budget of the process is kept by a program of one size and one target.")
+        raise OptionError("a budget of the process is kept by a program of one target, and no list of sizes.")
 
 
 def _require_units(

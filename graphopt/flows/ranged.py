@@ -37,8 +37,10 @@ from memplan.compiling import telling
 
 def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     """One program for all sizes of the dims, compared with the model at several of them."""
-    if asked.memory_budget is not None or asked.ram is not None:
-        raise OptionError("a memory budget is kept for one size; give dims numbers, or leave the budget out.")
+    if asked.memory_budget is not None:
+        raise OptionError(
+            "a memory budget of the arena is kept for one size; give dims numbers, or a budget of the process."
+        )
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
     dims = free.dims
     started = time.perf_counter()
@@ -67,7 +69,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
 
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula),
+            costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula), asked.ram,
         )  # fmt: skip
 
     asked.progress("optimizing")

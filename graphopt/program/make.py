@@ -275,6 +275,7 @@ def make_ranged(
     caches: Mapping[str, Cache] = NO_CACHES,
     kinks: Sequence[Kink] = (),
     steps: Sequence[Operation] = (),
+    ram: int | None = None,
 ) -> Whole:
     """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
 
@@ -292,7 +293,7 @@ def make_ranged(
             steps,
         )
     )
-    linked = _linked(lowered, name, target, None, threads, costs, None)
+    linked = _linked(lowered, name, target, None, threads, costs, None, ram)
     program = None if not_here is not None else _loaded(linked, target, threads, None)
     return Whole(program, replace(lowered, constants={}), linked)
 

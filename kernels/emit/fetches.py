@@ -35,7 +35,7 @@ _MADE = 4  # numbers of a row of the table of what is transformed
 def write_fetches(module: Module, listing: Listing, layout: MemoryLayout, ticketed: Ticketed) -> None:
     """Add the functions, and their tables; the module has declared `syscall`."""
     module.declare("nanosleep", "i32", ["ptr", "ptr"])
-    write_reading(module, layout, named=any(isinstance(one, FetchRows) for one in ticketed.fetches))
+    write_reading(module, layout, [one for one in ticketed.fetches if isinstance(one, FetchRows)])
     module.constant("fetch.nap", "i64", ["0", str(_NAP_NS)], align=8)
     _write_tables(module, layout, ticketed)
     if transforms_of(ticketed):

@@ -8,11 +8,12 @@ The state is a piece of the model's record (kernels/emit/layout.py). A read that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from kernels.emit import layout as at
 from kernels.emit.layout import MemoryLayout
 from kernels.emit.refusal import within
+from kernels.listing import FetchRows
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.llvm.threads import write
@@ -29,8 +30,8 @@ PAST_CACHE: Mapping[ArchitectureName, int] = {"x86_64": 0x4000, "aarch64": 0x100
 _NULL = Value(("null",), "ptr")
 
 
-def write_reading(module: Module, layout: MemoryLayout, *, named: bool) -> None:
-    """Add the functions; that of rows where some are `named`."""
+def write_reading(module: Module, layout: MemoryLayout, named: Sequence[FetchRows]) -> None:
+    """Add the functions; that of rows where some are `named`, in the order of the table of these."""
     for name, result, given in (
         ("pread", "i64", ["i32", "ptr", "i64", "i64"]), ("posix_fadvise", "i32", ["i32", "i64", "i64", "i32"]),
         ("memcpy", "ptr", ["ptr", "ptr", "i64"]), ("__errno_location", "ptr", []),
@@ -38,7 +39,7 @@ def write_reading(module: Module, layout: MemoryLayout, *, named: bool) -> None:
         module.declare(name, result, given)
     _write_fetch(module, layout)
     if named:
-        _write_named(module, layout)
+        _write_named(module, layout, named)
 
 
 def state(f: Function, layout: MemoryLayout, field: int) -> Value:
@@ -127,7 +128,7 @@ def _branch(f: Function, condition: Value, body: Callable[[], None]) -> None:
     f.label(no)
 
 
-def _write_named(module: Module, layout: MemoryLayout) -> None:
+def _write_named(module: Module, layout: MemoryLayout, named: Sequence[FetchRows]) -> None:
     """The rows are asked for first, then read one by one; nobody waits for a disk's latency more than once."""
     given = (Parameter("record"), Parameter("source", "i64"), Parameter("place"), Parameter("which", "i64"))
     f = Function(module, "fetch_named", given)
@@ -136,6 +137,11 @@ def _write_named(module: Module, layout: MemoryLayout) -> None:
     rows, size, count, width, argument, offset, numbers = (
         f.load("i64", f.at(start, number, "i64")) for number in range(NAMED)
     )
+    if any(one.run_count is not None for one in named):
+        f.find_sizes(record, layout.sizes)
+    for number, one in enumerate(named):
+        if one.run_count is not None:
+            count = f.select(f.compare("eq", which, f.integer(number)), f.integer(one.run_count), count)
     arena = f.load("ptr", within(f, record, at.ARENA))
     (base,) = f.when(
         f.compare("slt", argument, f.integer(0)),

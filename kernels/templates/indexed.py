@@ -159,11 +159,11 @@ def _nd(
 
 
 def _row_bytes(problem: Indexed) -> int:
-    """Of a row of the data, where a gather copies whole rows along its first dim; 0 elsewhere."""
+    """Of a row of the data, where a gather copies whole rows along its first dim, however many; 0 elsewhere."""
     if problem.direction != "gather" or len(problem.components) != 1 or len(problem.dims) != 3:
         return 0
     (outer, _, inner), (component,) = problem.dims, problem.components
-    sizes = (outer, inner, component.size, component.stride, problem.data_elements, problem.index_elements)
+    sizes = (outer, inner, component.size, component.stride, problem.data_elements)
     if any(is_free(one) for one in sizes) or outer != 1 or component.stride != inner:
         return 0
     is_whole = component.size * inner == problem.data_elements and problem.data_strides[1:] == (0, 1)

@@ -178,7 +178,7 @@ class Pieces:
             self.fetches.append(
                 FetchRows(
                     source, place, one.size // named.row_bytes, named.row_bytes, indices, named.dtype, named.count,
-                    numbers, tuple(sorted(after)),
+                    numbers, tuple(sorted(after)), named.run_count,
                 )
             )  # fmt: skip
             operands[at] = Place("arena", place, 0, (0, unit.fetched_bytes))

@@ -11,6 +11,7 @@ from kernels.dtype import DType
 from kernels.emit.layout import FETCH_ALIGNMENT
 from kernels.kernel import Kernel, Operand, Transforming
 from kernels.listing import ALIGNMENT, Run
+from kernels.size import Size
 
 UNIT = 1 << 20  # bytes that are fetched at once, about: as many as a disk needs to be at its rate
 KEPT = 64 << 10  # bytes of a constant that is never fetched: it would save nothing
@@ -22,8 +23,9 @@ class Named:
 
     operand: int  # of the indices
     dtype: DType
-    count: int
+    count: int  # at the most
     row_bytes: int
+    run_count: Size | None  # of a run, where its sizes decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def _named(kernel: Kernel, operand: Operand) -> Named | None:
     at, indices = next((at, one) for at, one in enumerate(kernel.operands) if one.name == "indices")
     if indices.dtype not in (DType.I32, DType.I64) or 2 * indices.elements * operand.rows > operand.bytes:
         return None
-    return Named(at, indices.dtype, indices.elements, operand.rows)
+    return Named(at, indices.dtype, indices.elements, operand.rows, indices.run_elements)
 
 
 def _taps(held: Held | None) -> Taps | None:
@@ -169,7 +171,7 @@ def _taps(held: Held | None) -> Taps | None:
 
 def _cut(kernel: Kernel, operand: Operand, size: int) -> list[Unit]:
     """Stretches of the operand's parts of about so many bytes; one of all where blocks have no parts."""
-    if operand.parts is None:
+    if operand.parts is None or kernel.run_blocks is not None:  # a run may have fewer blocks
         return [_whole(operand, kernel.blocks)]
     parts = sorted(set(operand.parts))
     if parts[0][0] or parts[-1][1] != operand.bytes or any(one[1] != two[0] for one, two in pairwise(parts)):

@@ -134,7 +134,7 @@ def test_every_free_dim_needs_a_size_or_a_range() -> None:
     encoder = families.build("masked_encoder", 0)
     with pytest.raises(OptionError, match="'seq' has neither a size nor a range"):
         graphopt.compile(encoder, dims={"batch": (1, 2)})
-    with pytest.raises(OptionError, match="a memory budget is kept for one size"):
+    with pytest.raises(OptionError, match="a memory budget of the arena is kept for one size"):
         graphopt.compile(model(), dims={"batch": (1, 2)}, memory_budget=1000)
 
 

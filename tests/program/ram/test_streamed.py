@@ -102,6 +102,33 @@ def test_tables_are_read_by_rows_and_winograds_weights_as_taps() -> None:
     assert taps and all(one.transformed is not None and one.transformed.bytes > one.bytes for one in taps)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sizes_of_a_range_are_run_within_one_budget(tmp_path: Path, threads: int) -> None:
+    """Each run reads the rows that its indices name, however many they are, and no index behind the last one."""
+    text = """g (int64[n] ids, float[n,64] x) => (float[n,900] y) {
+      e = Gather <axis = 0> (table, ids) s = Add (e, x) h = MatMul (s, w0) y = MatMul (h, w1)
+    }"""
+    model = support.model(text, table=_array(9000, 64), w0=_array(64, 900), w1=_array(900, 900))
+    plain = graphopt.compile(model, dims={"n": (0, 9)}, threads=threads)
+    with pytest.raises(BudgetNotKept) as caught:
+        graphopt.compile(model, dims={"n": (0, 9)}, threads=threads, ram=1)
+    program = graphopt.compile(model, dims={"n": (0, 9)}, threads=threads, ram=caught.value.least)
+    within = program.linked.streamed
+    assert within is not None and within.listing.ticketed is not None and within.parts.total <= caught.value.least
+    (rows,) = [one for one in within.listing.ticketed.fetches if isinstance(one, FetchRows)]
+    assert rows.count == 9 and rows.run_count is not None and rows.run_count.at({"n": 4}) == 4
+    program.save(tmp_path / "bundle")
+    bundle = Bundle(tmp_path / "bundle", threads=threads)
+    for n in (9, 1, 0, 4, 8):
+        pages = np.full(9, 1 << 40)  # what lies behind the indices of a run is no index
+        pages[:n] = GENERATOR.integers(-9000, 9000, n)
+        feed = {"ids": pages[:n], "x": GENERATOR.standard_normal((n, 64), np.float32)}
+        (expected,) = plain.run(None, feed)
+        assert np.array_equal(program.run(None, feed)[0], expected) and np.array_equal(
+            bundle.run(None, feed)[0], expected
+        )
+
+
 def test_a_budget_for_everything_fetches_nothing() -> None:
     program = graphopt.compile(_dense(), threads=2, ram=64 * MIB)
     within = program.linked.streamed
