@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Literal, overload
 
 from kernels.errors import KernelsError
 
@@ -297,6 +297,10 @@ def least(left: Size | int, right: Size | int) -> Size | int:
     return _extreme("least", left, right)
 
 
+@overload
+def greatest(left: int, right: int) -> int: ...
+@overload
+def greatest(left: Size | int, right: Size | int) -> Size | int: ...
 def greatest(left: Size | int, right: Size | int) -> Size | int:
     """The larger one."""
     return _extreme("greatest", left, right)
@@ -319,6 +323,11 @@ def as_size(value: object) -> Size | None:
 def is_free(value: object) -> bool:
     """Whether only a run knows a number."""
     return isinstance(value, Size)
+
+
+def nothing(*values: Size | int) -> bool:
+    """Whether one of some numbers is 0 in every run; where it is in some runs, these have no blocks."""
+    return any(range_of(value)[1] == 0 for value in values)
 
 
 def bound(value: Size | int) -> int:

@@ -83,6 +83,10 @@ class Workplace:
         endless = endless_loop(model)
         if endless is not None:
             raise CannotRun(endless)
+        if _is_empty_recurrence(model):
+            if alone or optimized:
+                raise CannotRun("ONNX Runtime ends its process where a recurrence has no samples")
+            defining = True
         # Optimizers look into weights, so that these are not handed over.
         path, given = self._write(model, None if optimized or defining else SHARED_MINIMUM)
         names = tuple(value.name or "" for value in model.graph.outputs)
@@ -145,6 +149,18 @@ def _may_end(model: ir.Model) -> bool:
         any(node.attributes.get_ints(name, ())) for some in inside for node in some if node.op_type == "Scan"
         for name in ("scan_input_axes", "scan_output_axes")
     )  # fmt: skip
+
+
+def _is_empty_recurrence(model: ir.Model) -> bool:
+    """Whether a GRU has an input that is empty for certain, or an LSTM no samples: ONNX Runtime ends its process."""
+
+    def is_empty(node: ir.Node) -> bool:
+        shape = None if node.inputs[0] is None else node.inputs[0].shape
+        if shape is None or node.op_type not in ("GRU", "LSTM"):
+            return False
+        return 0 in (shape if node.op_type == "GRU" else shape[1 - node.attributes.get_int("layout", 0) :][:1])
+
+    return any(is_empty(node) for node in nodes.nodes_of(model.graph) if node.inputs)
 
 
 class Runner:

@@ -19,7 +19,7 @@ from kernels.kernel import Kernel, Operand, Packing, operands_of
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Value
-from kernels.size import Undecided, bound, is_free
+from kernels.size import Undecided, bound, is_free, nothing
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import origins
@@ -222,7 +222,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
 
     def _block(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         gemm = self.problem
-        if not gemm.flops and not (gemm.rows and gemm.columns and gemm.matrices):
+        if nothing(gemm.rows, gemm.columns, gemm.matrices):
             return
         matrix, row_block, column_block = unravel(f, block, (gemm.matrices, self.row_blocks, self.column_blocks))
         at = dict(zip(gemm.batch_variables, unravel(f, matrix, gemm.batch), strict=True))

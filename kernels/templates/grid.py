@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kernels.llvm.function import Amount, Function, Value
-from kernels.size import bound, is_free
+from kernels.size import bound, greatest, is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class FreeGroups:
     @property
     def size(self) -> int:
         """Elements of a piece; the first `larger` ones have one more."""
-        return self.total // self.pieces
+        return self.total // greatest(1, self.pieces)  # a run may have none
 
     @property
     def larger(self) -> int:
@@ -98,7 +98,7 @@ def split_last(groups: tuple[Group, ...], rest: int) -> tuple[Group, ...]:
 
 def even(total: int, most: int) -> int:
     """A stretch of at most `most` pieces that cuts all pieces into stretches of nearly one size."""
-    return -(-total // -(-total // most))
+    return -(-total // greatest(1, -(-total // most)))
 
 
 def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Amount, Amount]:
@@ -108,7 +108,7 @@ def stretch_of(f: Function, block: Value, stretch: int, total: int) -> tuple[Amo
     """
     if not is_free(total) and total <= stretch:
         return 0, total
-    blocks = -(-total // stretch)
+    blocks = greatest(1, -(-total // stretch))
     first, last = _share(f, block, blocks, total), _share(f, f.add(block, 1), blocks, total)
     return first, Following(last.parts, last.type) if blocks == total else last
 
@@ -180,11 +180,15 @@ def _at_least(f: Function, value: Value, low: int) -> Value:
     return f.maximum(value, f.integer(low)) if low else value
 
 
-def one_of(f: Function, groups: Sequence[Group], number: Value, body: Callable[[Group, Value], None]) -> None:
+def one_of(f: Function, groups: Groups, number: Value, body: Callable[[Group, Value], None]) -> None:
     """body(group, start) for one piece, where sizes take turns: pieces that follow one another are as large as others.
 
-    Pieces of two sizes lie as `balanced` cuts them, but in the order in which runs of them are even.
+    Pieces of two sizes lie as `balanced` cuts them, but in the order in which runs of them are even; free ones lie as
+    they are.
     """
+    if isinstance(groups, FreeGroups):
+        _of_any_size(f, groups, number, body)
+        return
     count, total = pieces(groups), sum(group.size * group.count for group in groups)
     start = _share(f, number, count, total)
     if len(groups) == 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernels.size import nothing
+
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
@@ -16,7 +18,7 @@ class Matrix:
 
     def elements(self, rows: int, columns: int, batch: tuple[int, ...]) -> int:
         """How many elements the storage must have."""
-        if not rows or not columns or 0 in batch:
+        if nothing(rows, columns, *batch):
             return 0
         far = sum((size - 1) * step for size, step in zip(batch, self.batch, strict=True))
         return self.offset + far + (rows - 1) * self.row + (columns - 1) * self.column + 1

@@ -22,7 +22,7 @@ from kernels.llvm import types
 from kernels.llvm.emission import emit
 from kernels.llvm.function import Function, Value, joined
 from kernels.math.rounding import sqrt
-from kernels.size import bound, is_free
+from kernels.size import bound, is_free, nothing
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place
 from kernels.templates.builder import Builder
@@ -108,11 +108,11 @@ class _NormalizationBuilder(Builder[Normalization, RowCandidate]):
         problem = self.problem
         inputs = inputs_of((problem.x, *problem.values), (NORMALIZED,))
         operands = operands_of(inputs, (output.buffer for output in problem.outputs))
-        blocks = -(-rows_of(problem.rows) // self.candidate.rows) if problem.elements else 0
+        blocks = 0 if nothing(problem.elements) else -(-rows_of(problem.rows) // self.candidate.rows)
         return self.written(operands, blocks, flops=8 * problem.elements)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        if not self.problem.elements:
+        if nothing(self.problem.elements):
             return
         rows, size = count(self.rows), self.candidate.rows
         first = f.mul(block, size)

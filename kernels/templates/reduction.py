@@ -22,7 +22,7 @@ from kernels.llvm.conversion import held_type
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value, joined
 from kernels.llvm.operations import unary
-from kernels.size import bound, is_free
+from kernels.size import bound, is_free, nothing
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
 from kernels.templates.builder import Builder
@@ -114,7 +114,7 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         self.read: tuple[Expression, ...] = (x, Position(number)) if self.with_place else (x,)
         self.lanes = lanes_for((x,), target)
         self.kind = held_type(self.dtype, self.lanes)
-        self.across = bool(problem.elements) and lies_across(problem.rows, problem.columns, problem.x)
+        self.across = not nothing(problem.elements) and lies_across(problem.rows, problem.columns, problem.x)
         places = [*indices_of((*self.read, *problem.values)), *(place(one) for one in problem.stores)]
         self.rows = fused(problem.rows, places)
         self.columns = reduced_axes(problem.columns, self.read)
@@ -125,11 +125,11 @@ class _ReductionBuilder(Builder[Reduction, RowCandidate]):
         problem = self.problem
         inputs = inputs_of((problem.x, *problem.values), (problem.reduced,))
         operands = operands_of(inputs, (output.buffer for output in problem.outputs))
-        blocks = self.blocks if rows_of(problem.rows) else 0
+        blocks = 0 if nothing(rows_of(problem.rows)) else self.blocks
         return self.written(operands, blocks, flops=2 * problem.elements)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        if not rows_of(self.problem.rows):
+        if nothing(rows_of(self.problem.rows)):
             return
         if self.across:
             self._across(f, pointers, block)

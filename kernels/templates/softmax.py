@@ -18,7 +18,7 @@ from kernels.llvm.emission import emit, emit_all
 from kernels.llvm.function import Function, Value, joined
 from kernels.math.exponential import exp_nonpositive
 from kernels.math.logarithm import log
-from kernels.size import bound, is_free
+from kernels.size import bound, is_free, nothing
 from kernels.target import Target
 from kernels.templates.axes import Axis, count, fused, indices_of, place
 from kernels.templates.builder import Builder
@@ -108,12 +108,12 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
         problem = self.problem
         inputs = inputs_of((problem.x, *problem.values), (SOFTMAX,))
         operands = operands_of(inputs, (output.buffer for output in problem.outputs))
-        blocks = self.blocks if problem.elements else 0
-        scratch = self.scratch_bytes if problem.elements else 0
+        blocks = 0 if nothing(problem.elements) else self.blocks
+        scratch = 0 if nothing(problem.elements) else self.scratch_bytes
         return self.written(operands, blocks, scratch_bytes=scratch, flops=12 * problem.elements)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        if not self.problem.elements:
+        if nothing(self.problem.elements):
             return
         if self.across:
             self._across(f, pointers, block, scratch)
@@ -160,7 +160,7 @@ class _SoftmaxBuilder(Builder[Softmax, RowCandidate]):
             def piece(where: Value, several: int, valid: ValidLanes, held: tuple[Value, ...]) -> list[Value]:
                 x = _spread(emit(f, self.x, self.lanes, stream.at(where, several, valid)), several)
                 found = exp_nonpositive(f, f.sub(x, largest))
-                if self.scratch_bytes:
+                if bound(self.scratch_bytes):
                     self._keep(f, found, f.at(start, where), valid)
                 counted = where_valid(f, found, zero, valid)
                 return [with_first(held[0], f.add(first(held[0], several), counted))]

@@ -17,6 +17,7 @@ from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
+from kernels.size import greatest
 
 UnaryOp = Literal[
     "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "log", "erf", "tanh", "sigmoid", "sin", "cos",
@@ -139,7 +140,7 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= greatest(size, 1)
     return tuple(reversed(strides))
 
 

@@ -21,7 +21,7 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Amount, Function, Value
-from kernels.size import bound, is_free
+from kernels.size import bound, is_free, nothing
 from kernels.target import Target
 from kernels.templates.attention.dot import write_dot
 from kernels.templates.attention.problem import DOT_ROWS, Attention, AttentionCandidate, Scores, candidates
@@ -66,7 +66,7 @@ class _AttentionBuilder(Builder[Attention, AttentionCandidate]):
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         one = self.problem
-        if not (one.batch and one.heads and one.queries and one.value_size):
+        if nothing(one.batch, one.heads, one.queries, one.value_size):
             return
         if not is_free(one.queries) or self.candidate.scores == "dot":
             self._block(f, pointers, block, scratch, self.candidate.scores)

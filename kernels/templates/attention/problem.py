@@ -9,7 +9,7 @@ from typing import Literal
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Operand
-from kernels.size import is_free
+from kernels.size import is_free, nothing
 from kernels.target import Target
 from kernels.templates.grid import balanced, pieces
 from kernels.templates.tile import most_accumulators
@@ -67,7 +67,7 @@ class Attention:
         for name, default in (
             ("groups", self.heads), ("value_size", self.size), ("scale", 1 / math.sqrt(max(self.size, 1)))
         ):  # fmt: skip
-            if not getattr(self, name):
+            if nothing(getattr(self, name)):
                 object.__setattr__(self, name, default)
         if self.heads % self.groups:
             raise InvalidAttention(f"{self.heads} heads of queries do not divide among {self.groups} of keys.")
@@ -109,7 +109,7 @@ class Attention:
 
     def _elements(self, name: Literal["q", "k", "v", "output"], heads: int, rows: int, size: int) -> int:
         place = self.place(name)
-        if not (self.batch and heads and rows and size):
+        if nothing(self.batch, heads, rows, size):
             return 0
         return place.offset + (self.batch - 1) * place.batch + (heads - 1) * place.head + (rows - 1) * place.row + size
 

@@ -17,7 +17,7 @@ from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Parameter, Value
-from kernels.size import is_free
+from kernels.size import is_free, nothing
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import Epilogue
@@ -94,7 +94,7 @@ class RecurrentBuilder(Builder[Recurrent, RecurrentCandidate]):
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         """A direction and a tile of the batch."""
         layer = self.problem
-        if not (layer.batch and layer.hidden):
+        if nothing(layer.batch, layer.hidden):
             return
         tiles = pieces(self.row_groups)
         for number, direction in enumerate(layer.directions):

@@ -13,6 +13,7 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Function, Parameter, Value
+from kernels.size import nothing
 from kernels.target import Target
 from kernels.templates.grid import Group, each_piece, pieces
 from kernels.templates.recurrent.build import RecurrentBuilder
@@ -105,7 +106,7 @@ class _StepBuilder(RecurrentBuilder):
         return self.written(operands, blocks, scratch_bytes=4 * self.scratch, flops=layer.flops)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
-        if not (self.problem.batch and self.problem.hidden):
+        if nothing(self.problem.batch, self.problem.hidden):
             return
         stretch = f.binary("udiv", block, f.integer(self.panels))
         panel = f.sub(block, f.mul(stretch, self.panels))
