@@ -24,7 +24,6 @@ from graphopt.cli.options import (
 from graphopt.cli.streams import read_source
 from graphopt.cli.tune import seconds_of, tune_option
 from graphopt.flows.profile import DEFAULT_ROUNDS, open_profiled, profile_record
-from graphopt.flows.run import drawn_inputs
 from graphopt.lazy import Lazy
 from graphopt.report.profile.terminal import print_profile
 from graphopt.report.profile.trace import profile_trace
@@ -56,8 +55,9 @@ def command(
 ) -> None:  # fmt: skip
     """Show where the time of a program goes, step by step and worker by worker.
 
-    A bundle is run as it is, a model is compiled first. `ms` is from the begin of a step's first block to the end of
-    its last one, work the time of all its blocks; Gflop/s and the share of the measured peak are those of a worker.
+    A bundle is run as it is, with the greatest sizes of its ranges or those of --dim; a model is compiled first. `ms`
+    is from the begin of a step's first block to the end of its last one, work the time of all its blocks; Gflop/s and
+    the share of the measured peak are those of a worker.
     """
     shapes, dims = parse_shapes(shape), parse_sizes(dim)
     check_outputs(program, (("--html", html), ("--trace", trace)))
@@ -70,7 +70,7 @@ def command(
         )  # fmt: skip
         feeds = read_inputs([one.name for one in found.program.inputs], input, random=random)
         tell("running")
-        record = profile_record(found, drawn_inputs(found.program) | feeds, threads, rounds)
+        record = profile_record(found, found.feeds() | feeds, threads, rounds)
     place = shown(record, json, lambda screen, known: print_profile(screen, known, in_order=in_order))
     write_reports(place, record, ((html, "page", _page), (trace, "trace", profile_trace)))
 

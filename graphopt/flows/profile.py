@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from graphopt.errors import OptionError
 from graphopt.flows.compile import compile
@@ -75,6 +76,11 @@ class Profiled:
     steps: tuple[Step, ...]
     claims: tuple[int, ...]  # as a manifest has them
     forms: tuple[Step | SharedKernel, ...]  # by step what several workers run
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of its free dims, else the greatest
+
+    def feeds(self) -> dict[str, np.ndarray]:
+        """Values for all inputs at these sizes, the same every time."""
+        return drawn_inputs(self.program, self.sizes)
 
 
 def profile(
@@ -91,11 +97,12 @@ def profile(
 ) -> ProfileReport:
     """Where the time of a bundle, a compiled program or a model goes, step by step and worker by worker.
 
-    A model is compiled first, for `shapes` and `dims`, with `machine` and `tune` as for `compile`. `threads` run it, 0:
-    as many as it may use cores; a compiled program keeps those it has. Figures are medians of `rounds` calls. Inputs
-    that `feeds` lacks are drawn, the same every time. The peak beside which steps stand is measured in the same
-    process. Raises BundleError for a program that cannot be run or has parts in ONNX Runtime, OptionError for a request
-    that does not fit, and what `compile` raises.
+    A model is compiled first, for `shapes` and `dims`, with `machine` and `tune` as for `compile`; of a bundle and a
+    compiled program `dims` are sizes within their ranges, else the greatest. `threads` run it, 0: as many as it may use
+    cores; a compiled program keeps those it has. Figures are medians of `rounds` calls. Inputs that `feeds` lacks are
+    drawn, the same every time. The peak beside which steps stand is measured in the same process; operations of a step
+    are known at the greatest sizes. Raises BundleError for a program that cannot be run or has parts in ONNX Runtime,
+    OptionError for a request that does not fit, and what `compile` raises.
     """
     if rounds < 1:
         raise OptionError(f"{rounds} rounds give no median; ask for 1 at least.")
@@ -109,7 +116,7 @@ def profile(
         if name not in names:
             raise OptionError(f"there is no input '{name}'; {nearest(name, names)}.")
     progress("running")
-    return ProfileReport(profile_record(found, drawn_inputs(found.program) | given, threads, rounds))
+    return ProfileReport(profile_record(found, found.feeds() | given, threads, rounds))
 
 
 def open_profiled(
@@ -124,14 +131,14 @@ def open_profiled(
 ) -> Profiled:
     """The program of a bundle's folder, of a compiled program, or of a model, which is compiled now."""
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
-        if shapes or dims:
-            raise OptionError(f"'{source}' is a bundle, whose dims are fixed; profile its model for others.")
+        if shapes:
+            raise OptionError(f"'{source}' is a bundle, whose shapes are fixed; profile its model for others.")
         manifest = read_manifest(source)
         manifest.require_one("profiled")
         program = Bundle(source, threads=threads)
         several = [manifest.kernels[use.several].name for use in manifest.uses if use.several is not None]
         forms = forms_of(manifest.runs, manifest.shared, several)
-        return Profiled(name_of(source), program, manifest.runs, manifest.claims, forms)
+        return _at_sizes(Profiled(name_of(source), program, manifest.runs, manifest.claims, forms), dims or {})
     if isinstance(source, Compiled):
         compiled, name = source, source.linked.listing.name
     else:
@@ -143,7 +150,24 @@ def open_profiled(
     steps = steps_of(listing, [region.nodes for region in compiled.lowered.regions])
     several = [run.kernel for run in listing.ticketed.runs] if listing.ticketed is not None else []
     forms = forms_of(steps, shared_of(listing), several)
-    return Profiled(name, compiled.program, steps, claims_of(listing), forms)
+    found = Profiled(name, compiled.program, steps, claims_of(listing), forms)
+    return _at_sizes(found, dims or {}) if compiled is source else found
+
+
+def _at_sizes(found: Profiled, sizes: Mapping[str, int]) -> Profiled:
+    """At sizes within the program's ranges; below the greatest ones the operations of a step are not known."""
+    ranges = found.program.ranges
+    for name, size in sizes.items():
+        if name not in ranges:
+            free = nearest(name, list(ranges)) if ranges else "it has none"
+            raise OptionError(f"'{found.name}' has no free dim '{name}': {free}; profile its model for other sizes.")
+        least, most = ranges[name]
+        if not least <= size <= most:
+            raise OptionError(f"dim '{name}' is {size}; '{found.name}' was made for {least} to {most}.")
+    if all(size == ranges[name][1] for name, size in sizes.items()):
+        return found
+    steps = tuple(structs.replace(one, flops=0) for one in found.steps)
+    return replace(found, steps=steps, sizes=dict(sizes))
 
 
 def profile_record(found: Profiled, feeds: Mapping[str, np.ndarray], threads: int, rounds: int) -> ProfileRecord:

@@ -122,9 +122,10 @@ def random_feed(runnable: Runnable) -> dict[str, np.ndarray]:
     return {name: draw() for name, draw in runnable.inputs.items()}
 
 
-def drawn_inputs(program: Program) -> dict[str, np.ndarray]:
-    """Values for all inputs of a compiled program, the same every time."""
-    return {name: draw() for name, draw in _draws(program).items()}
+def drawn_inputs(program: Program, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+    """Values for all inputs of a compiled program, the same every time; its free dims have `sizes`, else their most."""
+    known = {name: most for name, (_, most) in program.ranges.items()} | dict(sizes or {})
+    return {one.name: _drawn(one._replace(shape=one.at(known)))() for one in program.inputs}
 
 
 def _bundle(path: Path, threads: int) -> Runnable:
