@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphopt.errors import NotLowered
+from graphopt.program.choosing import Chooser
 from graphopt.program.cuts import Cut, cut_of, is_first_part, parts_of, within
 from graphopt.program.kinks import Kink, said_of, samples_below
-from graphopt.program.polynomials import Differs, Fit, Point, record_like
+from graphopt.program.polynomials import Differs, Fit, Point
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.region import Constant, Controlled, Lowered, Problems, Region
 from graphopt.program.unifying_control import MEMORY, in_one_order, unified_control
@@ -29,13 +30,10 @@ from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
 from kernels.size import Dim, Operation, Size, bound, dims_of
-from kernels.target import Target
+from kernels.templates.either import original
 from kernels.templates.template import Template
 
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
-NEARLY = 1.03  # times the loss of another candidate
-CHOSEN_AT = (1, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its greatest
-
 Lower = Callable[[Point], Lowered]
 
 
@@ -159,7 +157,7 @@ class _Unifier:
         kernel = self._kernel(row, corners)
         places = []
         for operand in kernel.operands:
-            place = Place(self._sizes) if operand.role == SIZES else known[operand.name]
+            place = Place(self._sizes) if operand.role == SIZES else known[original(operand.name)]
             if place.buffer.role == "constant":
                 place = replace(place, buffer=self._constant(place.buffer, operand))
             places.append(place)
@@ -228,9 +226,7 @@ class _Unifier:
         while name in self._names:
             name += "_other"
         self._names.add(name)
-        target = self._whole.target
-        candidate = _candidate(template, problem, greatest, self._fit.dims, target)
-        return replace(template.build(problem, candidate, target, name), choice=str(candidate))
+        return Chooser(template, problem, greatest, self._fit.dims, self._whole.target).kernel(name)
 
     def _place(self, places: Sequence[Place], name: str) -> Place:
         first = places[0]
@@ -266,40 +262,6 @@ class _Unifier:
             self._moved[key] = replace(buffer, size=operand.bytes)
             self.constants[self._moved[key]] = Constant(known.array, operand.packing)
         return self._moved[key]
-
-
-def _candidate(template: Template[Any, Any], problem: Any, greatest: Any, dims: Sequence[Dim], target: Target) -> Any:
-    """Of those for the greatest sizes the one that loses least at any size by its estimate, or a steady one nearly."""
-    candidates = template.candidates(greatest, target)
-    if template.free is not None:
-        candidates = tuple(filter(template.free, candidates))
-    if template.estimate is None:
-        return candidates[0]
-    estimate = template.estimate
-    worst = [0.0] * len(candidates)
-    ladders = [[*(one for one in CHOSEN_AT if dim.least <= one < dim.most), dim.most] for dim in dims]
-    seen = set()
-    for point in itertools.product(*ladders):
-        here = problem_at(problem, {dim.name: size for dim, size in zip(dims, point, strict=True)})
-        if here in seen:
-            continue
-        seen.add(here)
-        best = estimate(here, template.candidates(here, target)[0], target)
-        for number, one in enumerate(candidates):
-            worst[number] = max(worst[number], estimate(here, one, target) / best)
-    near = [one for one, loss in zip(candidates, worst, strict=True) if loss <= NEARLY * min(worst)]
-    return near[0] if template.steady is None else max(near, key=template.steady)
-
-
-def problem_at(value: Any, sizes: Mapping[str, int]) -> Any:
-    """A problem, or a part of one, with the numbers of one size."""
-    if isinstance(value, Size):
-        return value.at(sizes)
-    if isinstance(value, tuple):
-        return tuple(problem_at(one, sizes) for one in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return record_like(value, {one.name: problem_at(getattr(value, one.name), sizes) for one in fields(value)})
-    return value
 
 
 def _sample(dims: Sequence[Dim], point: Point, lower: Lower) -> Lowered:

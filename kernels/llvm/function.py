@@ -85,8 +85,7 @@ class Function(Instructions):
     def call(self, name: str, *operands: Value, result: str = "void") -> Value | None:
         """Call a function of this module."""
         if name in self.module.sized:
-            operands = (*operands, self._sizes())
-            self.dims_read = max(self.dims_read, self.module.sized[name])
+            operands = (*operands, self.sizes_of_run(self.module.sized[name]))
         given = ", ".join(f"{operand.type} {operand.text}" for operand in operands)
         if result == "void":
             self.line(f"call fastcc void @{name}({given})")

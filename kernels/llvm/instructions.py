@@ -84,8 +84,7 @@ class Instructions:
     def _atom(self, atom: Atom) -> Value:
         if atom not in self._known:
             if isinstance(atom, Dim):
-                self.dims_read = max(self.dims_read, atom.number + 1)
-                self._known[atom] = self.load("i64", self.at(self._sizes(), atom.number, "i64"))
+                self._known[atom] = self.load("i64", self.at(self.sizes_of_run(atom.number + 1), atom.number, "i64"))
             else:
                 left, right = self.integer(atom.left), self.integer(atom.right)
                 match atom.kind:
@@ -97,7 +96,9 @@ class Instructions:
                         self._known[atom] = self.maximum(left, right)
         return self._known[atom]
 
-    def _sizes(self) -> Value:
+    def sizes_of_run(self, count: int) -> Value:
+        """The address of the sizes of a run, of which the first `count` are read."""
+        self.dims_read = max(self.dims_read, count)
         if self.sizes is None:
             self.sizes = Value(("%sizes",), "ptr")
         return self.sizes

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from kernels.kernel import Kernel, renamed
+from kernels.size import range_of
 from kernels.target import Target
 
+WORKERS = (2, 4, 8)  # of which any may share a kernel, where nobody says how many
 SOME, MANY = 4, 16  # blocks that a few workers share well enough, and any number
 IDLE = 0.15  # of the time of so many workers as are known, that they may wait for the last block
 HOPELESS = 2.0  # times the likely best one's estimate
@@ -31,8 +33,7 @@ class Template(Generic[Problem, Candidate]):
     blocks do some work more than once; None where they always may. `family(candidate)` is the algorithm, and within it
     the kind, as the shape of a tile: estimates compare candidates of one family better than two families, and two of a
     kind hardly differ. `steady(candidate)` orders candidates that are about as fast where one has to serve problems of
-    many sizes: the greatest first. `free(candidate)`: whether it is built for problems with numbers that only a run
-    knows; None where all are. Problems are frozen records, and refuse by themselves what no kernel computes.
+    many sizes: the greatest first. Problems are frozen records, and refuse by themselves what no kernel computes.
     """
 
     name: str
@@ -44,7 +45,6 @@ class Template(Generic[Problem, Candidate]):
     repeats: Callable[[Problem, Candidate, Candidate], bool] | None = None
     family: Callable[[Candidate], tuple[str, Hashable]] | None = None
     steady: Callable[[Candidate], float] | None = None
-    free: Callable[[Candidate], bool] | None = None
     variant: str = ""  # of templates with one name: what its candidates are
 
     def likely(self, problem: Problem, target: Target) -> float:
@@ -83,18 +83,23 @@ class Template(Generic[Problem, Candidate]):
         """
         if candidate is None:
             candidate = self.candidates(problem, target)[0]
-        return replace(self._kernel(problem, target, name or self.name, candidate), choice=str(candidate))
-
-    def _kernel(self, problem: Problem, target: Target, name: str, candidate: Candidate) -> Kernel:
         cut = candidate if self.share is None else self.share(problem, candidate, target)
+        return self.kernel_of(problem, target, name or self.name, candidate, cut)
+
+    def kernel_of(self, problem: Problem, target: Target, name: str, candidate: Candidate, cut: Candidate) -> Kernel:
+        """The same, where it is known that `cut` has the blocks for several workers."""
+        return replace(self._kernel(problem, target, name, candidate, cut), choice=str(candidate))
+
+    def _kernel(self, problem: Problem, target: Target, name: str, candidate: Candidate, cut: Candidate) -> Kernel:
         if cut != candidate and self.repeats is not None and not self.repeats(problem, candidate, cut):
             candidate = cut
         kernel = self.build(problem, candidate, target, name)
-        if cut == candidate or kernel.blocks >= MANY:
+        blocks = kernel.blocks if kernel.run_blocks is None else range_of(kernel.run_blocks)[0]
+        if cut == candidate or blocks >= MANY:
             return kernel
         shared = renamed(self.build(problem, cut, target, name), f"{name}_shared")
         if not kernel.module.agrees(shared.module):
-            if _serves(kernel.blocks, target.workers):
+            if _serves(blocks, target.workers):
                 return kernel
             shared = self.build(problem, cut, target, f"{name}_shared")
         alike = [(one.name, one.elements, one.packing) for one in kernel.operands]

@@ -14,11 +14,12 @@ from graphopt.flows.asked import optimized
 from graphopt.flows.ranges import FreeDims
 from graphopt.flows.source import resize
 from graphopt.model.load import load
+from graphopt.program.choosing import problem_at
 from graphopt.program.polynomials import Differs, Fit, Point
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.region import Lowered
 from graphopt.program.steps import steps_of
-from graphopt.program.unifying import Lower, problem_at, sample_points, unified
+from graphopt.program.unifying import Lower, sample_points, unified
 from graphopt.program.unifying_control import in_one_order
 from kernels.control import Choose, Inner, Seat
 from kernels.size import Dim, Size, at

@@ -92,10 +92,5 @@ def family(candidate: Way) -> tuple[str, Hashable]:
             )
 
 
-def free(candidate: Way) -> bool:
-    """Whether blocks divide images one by one, of which a run may have any number."""
-    return not isinstance(candidate, Winograd) or candidate.images == 1
-
-
-CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats, family, free=free)
+CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats, family)
 EXACT_CONVOLUTION = replace(CONVOLUTION, candidates=partial(candidates, exact=True), variant="exact")

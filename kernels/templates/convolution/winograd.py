@@ -270,9 +270,8 @@ class _WinogradBuilder(WinogradBack):
         """The product of one point and one panel, over the channels that are seen where those are not all."""
         depth, groups, width = self.depth, balanced(tiles, self.candidate.rows), group.size * self.lanes
         ahead = Asked()
-        if not self.candidate.from_taps:  # as the largest blocks do, so that all have the same tiles
-            most = balanced(self.most, self.candidate.rows)
-            ahead = asked(self.target.core, depth, 4 * width, most[0].size, pieces(most))
+        if not self.candidate.from_taps:  # all that follows: what a block of few tiles leaves, nobody asks for
+            ahead = asked(self.target.core, depth, 4 * width, groups[0].size, pieces(groups))
 
         def rows(some: Group, row: Value) -> None:
             tile = ProductTile(

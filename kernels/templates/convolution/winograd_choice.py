@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
@@ -12,8 +11,9 @@ from kernels.templates.convolution.taps import share as share_of_taps
 from kernels.templates.convolution.winograd_narrow import TAPS
 from kernels.templates.convolution.winograd_weights import FILTERINGS, channels_of_plane
 from kernels.templates.cost import beside, beside_again, nanoseconds, reread_cycles, step_cycles
-from kernels.templates.grid import balanced, even, pieces
+from kernels.templates.grid import balanced, cut, even, pieces
 from kernels.templates.narrow import NARROW
+from kernels.templates.template import WORKERS
 from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
@@ -25,7 +25,6 @@ FEW = 1 / 32  # of the bytes of a program's weights
 SPILLED = 3.0  # passes over what scratch the second cache does not hold
 HELD = 1 / 4  # of the second cache, which scratch has for itself beside weights, inputs and outputs that pass
 JOINED = (2, 4, 8)  # planes of outputs that a block may take
-WORKERS = (2, 4, 8)  # of which any may share a kernel, where nobody says how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +100,10 @@ def _of(outputs: int, problem: Convolution, target: Target) -> list[Winograd]:
 def _joined(problem: Convolution) -> list[int]:
     """How many whole planes of outputs a block may take: they share weights, but not where they see other planes."""
     whole = images_of(problem)
-    if is_free(whole) or share_of_taps(problem, 0, balanced(problem.output.size[0], 1)) < 1:
+    if share_of_taps(problem, 0, balanced(problem.output.size[0], 1)) < 1:
         return []
-    return [max(group.size for group in balanced(whole, images)) for images in JOINED if images <= whole]
+    found = {max(group.size for group in balanced(whole, images)) for images in JOINED}
+    return sorted(found - {1})
 
 
 def _rows(candidate: Winograd, tiles: int, most: int) -> int:
@@ -133,7 +133,7 @@ def images_of(problem: Convolution) -> int:
 def groups_of_images(problem: Convolution, candidate: Winograd) -> int:
     """How many blocks divide the planes of outputs."""
     whole = images_of(problem)
-    return whole if candidate.images == 1 else pieces(balanced(whole, candidate.images))
+    return whole if candidate.images == 1 else pieces(cut(whole, candidate.images))
 
 
 def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd:
@@ -146,7 +146,7 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
             for chunk in sorted(chunks) for stretch in sorted(stretches)]  # fmt: skip
     if candidate.images > 1:
         ways = [replace(candidate, images=images, stretch=stretch, room=candidate.images * tall)
-                for images in range(1, candidate.images + 1) for stretch in sorted(stretches)]  # fmt: skip
+                for images in range(candidate.images, 0, -1) for stretch in sorted(stretches)]  # fmt: skip
 
     workers = (target.workers,) if target.workers > 1 else WORKERS
 

@@ -18,7 +18,7 @@ from kernels.templates.convolution.winograd_kinds import Kind, kinds_of, merged_
 from kernels.templates.convolution.winograd_narrow import TapPacking
 from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking, channels_of_plane
 from kernels.templates.cost import PAGE
-from kernels.templates.grid import balanced
+from kernels.templates.grid import balanced, cut
 
 
 class WinogradSizes(Builder[Convolution, Winograd]):
@@ -54,7 +54,7 @@ class WinogradSizes(Builder[Convolution, Winograd]):
         self.in_blocks, self.in_block = -(-self.in_depth // block), block // self.lanes
         self.in_vectors = self.in_blocks * self.in_block * problem.kernel[0]
         self.out_vectors = sum(group.size * group.count for group in self.channels)
-        self.joined = () if candidate.images == 1 else balanced(images_of(problem), candidate.images)
+        self.joined = () if candidate.images == 1 else cut(images_of(problem), candidate.images)
         # Tiles of a block, the largest.
         self.most = (candidate.room or self.chunks[0].size * candidate.images) * self.wide
         # Whether outputs in some planes see fewer: those beside the images are zeros.

@@ -13,11 +13,17 @@ import numpy as np
 import pytest
 
 from kernels.dtype import DType
+from kernels.kernel import Kernel
 from kernels.run import Executable
 from kernels.size import Dim, at, free
 from kernels.target import Target
 from kernels.templates.attention.build import ATTENTION
 from kernels.templates.attention.problem import Attention, Mask, Strides
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.ways import CONVOLUTION
+from kernels.templates.convolution.winograd_choice import Winograd
+from kernels.templates.either import AGAIN, either, up_to
 from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm, GemmCandidate
@@ -252,6 +258,44 @@ def test_recurrent() -> None:
             state = np.tanh(step + state @ r[0].T)
             expected.append(state)
         _close(kernel(batch, length, arrays), np.array(expected))
+
+
+@pytest.mark.parametrize("joined", [1, 2, 3])
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_images_of_a_winograd_convolution(outputs: int, joined: int) -> None:
+    """Blocks of one image each, and of several that share weights, of which the last has fewer."""
+    channels, size = 32, 7
+
+    def make(batch: Any, _: Any) -> Convolution:
+        layout = Layout(batch, channels, (1, size, size), "NHWC", 0)
+        return Convolution(layout, layout, (1, 3, 3), pads=(0, 1, 1))
+
+    tiles = -(-size // outputs)
+    kernel = AnySize(CONVOLUTION, make, HERE[0], Winograd(outputs, tiles, min(tiles, 3), 1, images=joined))
+    weights = _random(channels, channels, 1, 3, 3) * 0.1
+    for batch in (1, 2, 3):
+        x = _random(batch, size, size, channels)
+        wide = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (1, 2))
+        expected = np.einsum("bhwckl,ockl->bhwo", windows, weights[:, :, 0])
+        _close(kernel(batch, 1, {"x": x, "weights": weights}), expected)
+
+
+@pytest.mark.parametrize("target", HERE, ids=str)
+def test_one_of_two_kernels_by_a_size(target: Target) -> None:
+    """Short runs take one tile, long ones another, each with weights packed for it; both sides have a first size."""
+    depth, columns, last = 21, 70, 16
+    tiles = GemmCandidate(2, 1, 1, 1, "constant"), GemmCandidate(4, 2, 2, 2, "constant")
+
+    def built(problem: Gemm, _: GemmCandidate, target: Target, name: str) -> Kernel:
+        few, many = (GEMM.build(problem, tile, target, f"{name}_{tile.rows}") for tile in tiles)
+        return either(few, many, up_to(LENGTH, last), name)
+
+    kernel = AnySize(replace(GEMM, build=built), lambda b, s: Gemm(b * s, columns, depth), target, tiles[0])
+    b = _random(depth, columns)
+    for batch, length in (*SIZES, (1, last), (3, last), (1, last + 1)):
+        a = _random(batch * length, depth)
+        _close(kernel(batch, length, {"a": a, "b": b, "b" + AGAIN: b}), a @ b)
 
 
 def test_blocks_that_a_run_has_not_do_nothing() -> None:

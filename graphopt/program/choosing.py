@@ -1,0 +1,169 @@
+"""The kernel for a range of sizes: of one candidate, or of two where no one serves few and many alike.
+
+A candidate is judged at some sizes of the range by its estimate over that of the best candidate for this size alone.
+The one taken is that whose greatest loss is least, or a steady one nearly so. Where two candidates, one up to a size
+and one beyond it, lose clearly less than one, the kernel holds both (kernels/templates/either.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from graphopt.program.polynomials import record_like
+from kernels.kernel import Kernel
+from kernels.size import Dim, Size, at
+from kernels.target import Target
+from kernels.templates.either import either, up_to
+from kernels.templates.template import WORKERS, Template
+
+NEARLY = 1.03  # times the loss of another candidate
+APART = 1.1  # times the loss of two: one alone is not good enough
+CHOSEN_AT = (1, 2, 4, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its least and greatest
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A problem at some size, and how long its best candidate takes by estimate."""
+
+    sizes: Mapping[str, int]
+    problem: Any
+    best: float
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """A template's choice for a problem of any size; `greatest` is the problem at the greatest sizes."""
+
+    template: Template[Any, Any]
+    problem: Any
+    greatest: Any
+    dims: Sequence[Dim]
+    target: Target
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel `name`."""
+        candidates = self.template.candidates(self.greatest, self.target)
+        if self.template.estimate is None:
+            return replace(
+                self.template.build(self.problem, candidates[0], self.target, name), choice=str(candidates[0])
+            )
+        alone, loss = self._least(self.points)
+        pairs = [(few, many, size) for size in self._turns for few, many in [self._cut(size)]]
+        found = [(self._least(few), self._least(many), size) for few, many, size in pairs]
+        best = min(found, key=lambda pair: max(pair[0][1], pair[1][1]), default=None)
+        if best is None or loss <= APART * max(best[0][1], best[1][1]) or best[0][0] == best[1][0]:
+            return self._built(alone, name, self.points)
+        (few, _), (many, _), size = best
+        dim = self._own[0]
+        choice = f"{few} up to {dim.name}={size}, then {many}"
+        low, high = self._cut(size)
+        kernels = self._built(few, f"{name}_few", low), self._built(many, f"{name}_many", high)
+        is_few, shared = up_to(dim, size), None
+        if any(one.shared is not None for one in kernels):
+            one, other = (kernel.shared or kernel for kernel in kernels)
+            shared = either(one, other, is_few, f"{name}_shared")
+        return replace(either(*kernels, is_few, name), choice=choice, shared=shared)
+
+    def _built(self, candidate: Any, name: str, points: Sequence[Here]) -> Kernel:
+        cut = self._shared(candidate, points)
+        return self.template.kernel_of(self.problem, self.target, name, candidate, cut)
+
+    def _shared(self, candidate: Any, points: Sequence[Here]) -> Any:
+        """The candidate with blocks for several workers: of those for one point the one that loses least at any."""
+        share, estimate, target = self.template.share, self.template.estimate, self.target
+        if share is None or estimate is None:
+            return candidate
+        cuts = list(dict.fromkeys([candidate, *(share(here.problem, candidate, target) for here in points)]))
+        if len(cuts) == 1:
+            return candidate
+        workers = (target.workers,) if target.workers > 1 else WORKERS
+        worst = dict.fromkeys(cuts, 0.0)
+        kernels = {cut: self.template.build(self.problem, cut, target, "tried") for cut in cuts}
+        for here in points:
+            times = {}
+            for cut, kernel in kernels.items():
+                blocks = max(1, at(kernel.blocks if kernel.run_blocks is None else kernel.run_blocks, here.sizes))
+                alone = estimate(here.problem, cut, target)
+                times[cut] = sum(alone * -(-blocks // one) * one / blocks for one in workers)
+            best = min(times.values())
+            for cut, time in times.items():
+                worst[cut] = max(worst[cut], time / best)
+        return min(worst, key=lambda cut: worst[cut])
+
+    @cached_property
+    def _own(self) -> list[Dim]:
+        """The dims that the problem follows from."""
+        names = {dim.name for dim in dims_in(self.problem)}
+        return [dim for dim in self.dims if dim.name in names]
+
+    @cached_property
+    def points(self) -> list[Here]:
+        """The problem at the sizes at which candidates are judged."""
+        assert self.template.estimate is not None, "the caller knows that it has one"
+        found: dict[Any, Here] = {}
+        for point in itertools.product(*map(_ladder, self._own)):
+            sizes = {dim.name: size for dim, size in zip(self._own, point, strict=True)}
+            here = problem_at(self.problem, sizes)
+            if here not in found:
+                best = self.template.candidates(here, self.target)[0]
+                found[here] = Here(sizes, here, self.template.estimate(here, best, self.target))
+        return list(found.values())
+
+    @property
+    def _turns(self) -> list[int]:
+        """Sizes of the one dim up to which another candidate may serve."""
+        return _ladder(self._own[0])[:-1] if len(self._own) == 1 else []
+
+    def _cut(self, size: int) -> tuple[list[Here], list[Here]]:
+        name = self._own[0].name
+        few = [one for one in self.points if one.sizes[name] <= size]
+        return few, [one for one in self.points if one.sizes[name] > size]
+
+    @cached_property
+    def _losses(self) -> dict[Any, dict[int, float]]:
+        """Of each candidate, what it loses at each point, by the point's identity."""
+        estimate = self.template.estimate
+        assert estimate is not None, "the caller knows that it has one"
+        return {
+            one: {id(here): estimate(here.problem, one, self.target) / here.best for here in self.points}
+            for one in self.template.candidates(self.greatest, self.target)
+        }
+
+    def _least(self, points: Sequence[Here]) -> tuple[Any, float]:
+        """The candidate whose greatest loss at some points is least, or a steady one nearly so; its loss."""
+        worst = {one: max((losses[id(here)] for here in points), default=1.0) for one, losses in self._losses.items()}
+        near = [one for one, loss in worst.items() if loss <= NEARLY * min(worst.values())]
+        steady = self.template.steady
+        chosen = near[0] if steady is None else max(near, key=steady)
+        return chosen, worst[chosen]
+
+
+def _ladder(dim: Dim) -> list[int]:
+    least = min(max(1, dim.least), dim.most)  # with none there is nothing to do
+    return list(dict.fromkeys([least, *(one for one in CHOSEN_AT if least < one < dim.most), dim.most]))
+
+
+def problem_at(value: Any, sizes: Mapping[str, int]) -> Any:
+    """A problem, or a part of one, with the numbers of one size."""
+    if isinstance(value, Size):
+        return value.at(sizes)
+    if isinstance(value, tuple):
+        return tuple(problem_at(one, sizes) for one in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return record_like(value, {one.name: problem_at(getattr(value, one.name), sizes) for one in fields(value)})
+    return value
+
+
+def dims_in(value: Any) -> frozenset[Dim]:
+    """The free dims that numbers of a problem, or of a part of one, follow from."""
+    if isinstance(value, Size):
+        return value.dims
+    if isinstance(value, tuple):
+        return frozenset().union(*map(dims_in, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return frozenset().union(*(dims_in(getattr(value, one.name)) for one in fields(value)))
+    return frozenset()

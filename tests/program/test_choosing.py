@@ -1,0 +1,77 @@
+"""What a kernel for a range of sizes is built of: one candidate, two, and blocks for several workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from graphopt.program.choosing import APART, Chooser, dims_in, problem_at
+from kernels.kernel import Kernel
+from kernels.size import Dim, at, free
+from kernels.target import host
+from kernels.templates.gemm import GEMM, Gemm, GemmCandidate
+from kernels.templates.template import Template
+
+ROWS = Dim("rows", 1, 64, 0)
+SMALL, LARGE = GemmCandidate(2, 1, 4, 4, "constant"), GemmCandidate(4, 2, 4, 2, "constant")
+Estimate = Callable[[int, GemmCandidate], float]
+
+
+def _template(estimate: Estimate, share: Callable[[int, GemmCandidate], GemmCandidate] | None = None) -> Any:
+    """Products of two candidates whose times are given by the number of rows."""
+
+    def candidates(problem: Gemm, _: object) -> tuple[GemmCandidate, ...]:
+        return tuple(sorted((SMALL, LARGE), key=lambda one: estimate(problem.rows, one)))
+
+    return Template(
+        "gemm", Gemm, candidates, GEMM.build, lambda problem, one, _: estimate(problem.rows, one),
+        None if share is None else lambda problem, one, _: share(problem.rows, one),
+    )  # fmt: skip
+
+
+def _kernel(template: Template[Any, Any]) -> Kernel:
+    return Chooser(template, Gemm(free(ROWS), 64, 16), Gemm(64, 64, 16), (ROWS,), host()).kernel("product")
+
+
+def test_one_candidate_that_is_never_much_slower_is_alone() -> None:
+    kernel = _kernel(_template(lambda rows, one: rows if one is LARGE else rows * (APART if rows > 7 else 1)))
+    assert kernel.choice == str(LARGE) and kernel.name == "product" and kernel.shared is None
+    assert [one.name for one in kernel.operands] == ["a", "b", "c", "sizes"]
+
+
+@pytest.mark.parametrize("turn", [1, 7, 33])
+def test_two_candidates_share_a_range_that_none_serves_alone(turn: int) -> None:
+    """The size at which one begins to lose is found; each reads the weights as it packs them."""
+    kernel = _kernel(_template(lambda rows, one: rows * (2 if (one is SMALL) != (rows <= turn) else 1)))
+    assert kernel.choice == f"{SMALL} up to rows={turn}, then {LARGE}"
+    assert [one.name for one in kernel.operands] == ["a", "b", "c", "b.again", "sizes"]
+    few, many = (GEMM.build(Gemm(free(ROWS), 64, 16), one, host()) for one in (SMALL, LARGE))
+    for rows in range(1, ROWS.most + 1):
+        wanted = few if rows <= turn else many
+        counts = [one.blocks if one.run_blocks is None else one.run_blocks for one in (kernel, wanted)]
+        assert at(counts[0], {"rows": rows}) == at(counts[1], {"rows": rows}) <= kernel.blocks
+
+
+def test_blocks_for_several_workers_are_those_that_lose_least_at_any_size() -> None:
+    """Of few rows one block is all; the blocks that one row wants serve many rows as well, and not the reverse."""
+    cut = replace(SMALL, panel_stretch=1)
+    kernel = _kernel(_template(lambda rows, one: rows, lambda rows, one: cut if rows < 16 else one))
+    assert kernel.shared is not None and kernel.shared.blocks > kernel.blocks
+
+
+def test_two_candidates_have_blocks_for_several_workers_too() -> None:
+    def slow(rows: int, one: GemmCandidate) -> float:
+        return rows * (2 if (one.rows == SMALL.rows) != (rows <= 7) else 1)
+
+    kernel = _kernel(_template(slow, lambda rows, one: replace(one, row_stretch=1, panel_stretch=1)))
+    assert kernel.shared is not None and kernel.shared.name == "product_shared"
+    assert kernel.shared.operands == kernel.operands
+
+
+def test_a_problem_says_which_dims_it_follows_from() -> None:
+    other = Dim("batch", 1, 3, 1)
+    assert dims_in(Gemm(free(ROWS) * free(other), 64, 16)) == {ROWS, other} and not dims_in(Gemm(3, 64, 16))
+    assert problem_at(Gemm(free(ROWS) * free(other), 64, 16), {"rows": 5, "batch": 2}) == Gemm(10, 64, 16)
