@@ -2,7 +2,8 @@
 
 Weights have a scale and a zero point for each block of 32, and lie beyond the last cache. Rates count all their bytes.
 The row's own rate is that of a matrix in the second cache, where nothing but widening and multiplying decides. Memory
-is read by turns with the rows: on a shared machine its rate is another one from minute to minute.
+is read by turns with the rows: on a shared machine its rate is another one from minute to minute. Both lie where a
+program's weights lie, in huge pages where the system has some.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bench.peers import OURS
 from bench.script import main
 from graphopt.program.core import with_core
 from kernels.measure.streams import reading
-from kernels.run import Calls, Executable, aligned
+from kernels.run import Calls, Executable, area
 from kernels.target import Target, host
 from kernels.templates.bits import BitsProduct
 from kernels.templates.bits_dots import BITS_DOTS, fits
@@ -62,7 +63,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
 def _memory(target: Target) -> Calls:
     """Loads of a buffer that no cache holds."""
     kernel = reading(target, "read", MEMORY, 1)
-    buffer = aligned(MEMORY // 4, np.float32)
+    buffer = area(MEMORY).view(np.float32)
     buffer[:] = 1
     return Executable([kernel]).calls([(kernel, {"x": buffer})])
 
@@ -77,7 +78,7 @@ def _ours(depth: int, columns: int, target: Target) -> Calls:
     kernel = (BITS_DOTS if fits(product, target) else BITS_ROW).kernel(product, target)
     arrays = {}
     for operand in kernel.operands:
-        arrays[operand.name] = aligned(operand.elements, operand.dtype.numpy)
+        arrays[operand.name] = area(operand.bytes).view(operand.dtype.numpy)
         arrays[operand.name][:] = 1
     return Executable([kernel]).calls([(kernel, arrays)])
 

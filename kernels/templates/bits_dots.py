@@ -8,7 +8,7 @@ depth they are multiples of a step, of 23 bits and a sign, whose three digits to
 
 The three sums are exact, and zero points are subtracted from them in integers, so that what is lost is half a step for
 each number of the row, and the rounding of few float32 operations for each block. A block of work makes the digits of
-the row anew, so it is as wide as `WIDE`.
+the row anew, so one worker has one, and those of several are as wide as `WIDE`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ DIGITS = 3
 MOST = 8_355_000.0  # steps of the largest number of a block: below 127.5 * 65536, where the first digit is one byte
 LEAST = 1e-30  # no step is of a smaller largest number: it would be subnormal
 INFINITE = 0x7F800000  # an infinity's bits
-WIDE = 20, 40  # vectors of columns of a block, for which making digits is a twentieth of its work, and half of that
+# Vectors of columns of a block of several workers: making digits is a twentieth of its work, and half of that.
+WIDE = 20, 40
 BLOCKS = 8  # of work, where the lesser width gives so many
 WORD = 4  # bytes
 TOGETHER = 4  # words of a lane that a turn of the loop multiplies
@@ -54,10 +55,15 @@ def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...
     lanes, found, (first, *_) = lanes_of(product.gemm, target), [], of_floats(product.gemm, target)
     for vectors in (5, 4, 3) if target.vector_registers >= 32 else (2, 1):
         panels = pieces(balanced(-(-product.columns // lanes), vectors))
-        least, most = (-(-wide // vectors) for wide in WIDE)
-        stretch = min(panels, max(least, min(most, panels // BLOCKS)))
-        found.append(replace(first, vectors=vectors, depth_block=None, panel_stretch=stretch))
+        found.append(replace(first, vectors=vectors, depth_block=None, panel_stretch=panels))
     return tuple(found)
+
+
+def share(product: BitsProduct, candidate: GemmCandidate, target: Target) -> GemmCandidate:
+    """The candidate with blocks for several workers."""
+    panels = candidate.panel_stretch
+    least, most = (-(-wide // candidate.vectors) for wide in WIDE)
+    return replace(candidate, panel_stretch=min(panels, max(least, min(most, panels // BLOCKS))))
 
 
 def estimate(product: BitsProduct, candidate: GemmCandidate, target: Target) -> float:
@@ -72,7 +78,7 @@ def build(product: BitsProduct, candidate: GemmCandidate, target: Target, name: 
     return _DotsBuilder(product, candidate, target, name).kernel()
 
 
-BITS_DOTS = Template("bits", BitsProduct, candidates, build, estimate, variant="dots")
+BITS_DOTS = Template("bits", BitsProduct, candidates, build, estimate, share, variant="dots")
 
 
 class _DotsBuilder(RowBuilder):

@@ -4,7 +4,7 @@
 
 over each block of the depth, so that a code of up to four bits is no more than widened and multiplied: the row is as
 fast as B is read, or its codes are widened. Codes of eight bits lose their zero point one by one. A block copies
-the row into scratch with zeros behind it, beside the sum of each block of the depth.
+the row into scratch with zeros behind it, beside the sum of each block of the depth, so that one worker has one block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kernels.templates.grid import Group, balanced, pieces
 from kernels.templates.template import Template
 from kernels.templates.tile import LINE, ProductTile, write_tile
 
-BLOCKS = 32  # of work at the least, where there are so many panels: each copies the row
+BLOCKS = 32  # of several workers at the least, where there are so many panels: each copies the row
 TOGETHER = 8  # bytes of codes of a lane that a turn of the loop multiplies
 
 
@@ -37,8 +37,13 @@ def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...
     found = []
     for one in of_floats(product.gemm, target):
         panels = pieces(balanced(-(-product.columns // lanes_of(product.gemm, target)), one.vectors))
-        found.append(replace(one, depth_block=None, panel_stretch=max(one.panel_stretch, panels // BLOCKS)))
+        found.append(replace(one, depth_block=None, panel_stretch=panels))
     return tuple(dict.fromkeys(found))
+
+
+def share(product: BitsProduct, candidate: GemmCandidate, target: Target) -> GemmCandidate:
+    """The candidate with blocks for several workers."""
+    return replace(candidate, panel_stretch=max(1, candidate.panel_stretch // BLOCKS))
 
 
 def build(product: BitsProduct, candidate: GemmCandidate, target: Target, name: str = "bits") -> Kernel:
@@ -46,7 +51,7 @@ def build(product: BitsProduct, candidate: GemmCandidate, target: Target, name: 
     return RowBuilder(product, candidate, target, name).kernel()
 
 
-BITS_ROW = Template("bits", BitsProduct, candidates, build, estimate, variant="row")
+BITS_ROW = Template("bits", BitsProduct, candidates, build, estimate, share, variant="row")
 
 
 class RowBuilder(BitsBuilder):
@@ -176,11 +181,14 @@ class RowBuilder(BitsBuilder):
         """Ask for codes twice as far behind these as memory has bytes under way, unless a near cache has them.
 
         Widening comes between two reads, so that at the distance itself some come late. Half a page ahead at the most,
-        for what lies on the next one comes late; into the cache that tiles of few rows ask into.
+        for what lies on the next one comes late; a quarter of that where tiles of few rows ask so near, and into the
+        cache that these ask into.
         """
         if self.target.constant_level not in ("l1", "l2"):
-            ahead = min(2 * self.target.core.under_way, HALF_PAGE) // LINE * LINE
-            near, _ = self.target.core.asks(1)
+            core = self.target.core
+            most = HALF_PAGE // 4 if core.few == "half" else HALF_PAGE
+            ahead = min(2 * core.under_way, most) // LINE * LINE
+            near, _ = core.asks(1)
             for byte in range(0, size, LINE):
                 f.prefetch(f.at(codes, ahead + byte, "i8"), locality=3 if near else 2)
 
