@@ -28,6 +28,19 @@ def test_a_bench_imports_what_is_there(name: str) -> None:
         assert (error.name or "").partition(".")[0] in OPTIONAL, error
 
 
+def test_promises_of_one_number_are_kept_side_by_side(tmp_path: Path) -> None:
+    """Each in its place when it is measured again, and others of the number, of another script for example, stay."""
+    kept.keep(
+        [Bar(21, 4, "arm", "all", "3 of 4", False), Bar(21, 4, "risc", "all", "all", True)], folder=tmp_path, name="a"
+    )
+    kept.keep([Bar(21, 4, "web", "all", "all", True)], folder=tmp_path, name="a")
+    kept.keep([Bar(21, 4, "arm", "all", "4 of 4", True)], folder=tmp_path, name="a")
+    found = json.loads((tmp_path / "a.json").read_text())["bars"]
+    assert [(label, bar["text"], bar["figure"]) for label, bar in found.items()] == [
+        ("d4a", "arm", "4 of 4"), ("d4b", "risc", "all"), ("d4c", "web", "all")
+    ]  # fmt: skip
+
+
 def test_results_are_kept_by_processor(tmp_path: Path) -> None:
     """A bar that is measured again takes the place of its older figure; others stay, and what was not measured."""
     first = [Bar(18, 2, "speed", "1.75", "1.6", False), Bar(18, 10, "order", "all", "all", True)]
