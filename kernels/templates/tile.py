@@ -143,7 +143,10 @@ def write_tile(
     f = Function(module, name, given)
     lanes = module.target.lanes(_SUM[tile.arithmetic])
     accumulator = types.vector(types.scalar(_SUM[tile.arithmetic]), lanes)
-    sums = _accumulate(f, tile, _initial(f, tile, accumulator), accumulator)
+    sums = _accumulate(f, tile, [joined([f.number(accumulator, 0)] * tile.columns)] * tile.rows, accumulator)
+    if not tile.begins:
+        before = _of_parts_before(f, tile, accumulator)
+        sums = before if tile.depth == 0 else [f.add(one, other) for one, other in zip(before, sums, strict=True)]
     if tile.ends:
         _store(f, tile, epilogue, sums, leaves_of(f, epilogue, column, lanes), row, lanes)
     else:
@@ -154,10 +157,11 @@ def write_tile(
     return name
 
 
-def _initial(f: Function, tile: ProductTile, kind: str) -> list[Value]:
-    """One value per row, a part per vector."""
-    if tile.begins:
-        return [joined([f.number(kind, 0)] * tile.columns)] * tile.rows
+def _of_parts_before(f: Function, tile: ProductTile, kind: str) -> list[Value]:
+    """The sums so far, one value per row, a part per vector.
+
+    They are added to those of this part, and not gone on with: sums of parts lose less than one long sum.
+    """
     lanes = types.lanes(kind)
     places = [[_sum_place(f, tile, row, v, lanes) for v in range(tile.columns)] for row in range(tile.rows)]
     return [joined([f.load(kind, place, align=f.module.target.vector_bytes) for place in row]) for row in places]

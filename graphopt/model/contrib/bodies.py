@@ -287,6 +287,7 @@ BODIES: Mapping[str, Body] = {
     "LinearAttentionGate": plain.linear_attention_gates,
     "MatMulBnb4": packed.matmul_bnb4,
     "MatMulIntegerToFloat": _integers_to_floats,
+    "MatMulNBits": packed.product_of_codes,
     "MRotaryEmbedding": attention.rotary_embedding_of_three,
     "MoE": experts.experts,
     "MultiHeadAttention": attention.multi_head_attention,

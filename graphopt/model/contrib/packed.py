@@ -52,6 +52,30 @@ def widened(name: str, codes: str, scale: str, zero: str | None, rank: int, bloc
             int_vector(f"{name}_e", *behind[:-2], -1), f"{name} = Reshape({name}_p, {name}_e)"]  # fmt: skip
 
 
+def product_of_codes(node: Node) -> str | None:
+    """A matrix by the transpose of codes, whose columns have a scale and a zero point for each block of their rows."""
+    columns, depth, block = (nodes.int_attribute(node.node, name, 0) for name in ("N", "K", "block_size"))
+    bits, kind = nodes.int_attribute(node.node, "bits", 4), node.kinds[3] if node.has(3) else None
+    if bits not in (2, 4, 8) or node.has(4) or (node.has(3) and kind is None) or min(columns, depth, block) < 1:
+        return None
+    blocks = -(-depth // block)
+    lines = [*unpacked("c", "i1", (1, 1, 1), bits), int_vector("c_v", columns, -1), "c_w = Reshape(c, c_v)",
+             int_vector("s_v", columns, blocks), "s = Reshape(i2, s_v)"]  # fmt: skip
+    if kind is not None and kind.is_floating_point():
+        lines += ["z = Reshape(i3, s_v)"]
+    elif kind is not None:
+        lines += ["z_b = Reshape(i3, c_v)", *unpacked("z_a", "z_b", (1, 1), bits), int_vector("z_0", 0),
+                  int_vector("z_n", blocks), int_vector("z_x", 1), "z = Slice(z_a, z_0, z_n, z_x)"]  # fmt: skip
+    lines += [*widened("w", "c_w", "s", None if kind is None else "z", 2, blocks, 1 << bits - 1),
+              int_vector("w_0", 0), int_vector("w_n", depth), int_vector("w_1", 1), "w_k = Slice(w, w_0, w_n, w_1)",
+              "k = Transpose <perm = [1, 0]> (w_k)", "x = Cast <to = 1> (i0)"]  # fmt: skip
+    if node.has(5):
+        lines += ["y_p = MatMul(x, k)", "y_b = Cast <to = 1> (i5)", "y_f = Add(y_p, y_b)"]
+    else:
+        lines += ["y_f = MatMul(x, k)"]
+    return "\n ".join([*lines, "y = CastLike(y_f, i0)"])
+
+
 def gather_block_quantized(node: Node) -> str | None:
     """Rows of a table of codes, by the scales of their blocks."""
     table, scales, kind = node.dims[0], node.dims[2], node.kinds[0]
