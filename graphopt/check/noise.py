@@ -206,11 +206,16 @@ class Noise:
         """
         if self._plain is None:
             self._plain = self._model, self._sound
-            if any(has_body(node) for node in self._model.graph):
+            if any(map(_is_taken_apart, self._model.graph)):
                 plain = self._model.clone()
-                put_bodies(plain, lambda facts: [node for node in plain.graph if has_body(node)])
+                put_bodies(plain, lambda facts: [node for node in plain.graph if _is_taken_apart(node)])
                 self._plain = plain, self._sound or self._workplace.checker_error(plain, full=True) is None
         return self._plain
+
+
+def _is_taken_apart(node: ir.Node) -> bool:
+    """Whether an operator's body takes its place; that of a recurrent layer is a Scan, whose inside is not moved."""
+    return has_body(node) and node.op_type not in STATE_SCALES
 
 
 @dataclass(slots=True)

@@ -387,6 +387,12 @@ def test_of_a_recurrent_layer_the_state_moves_where_its_input_is_meant_as_it_is(
     assert scale is not None and scale.const_value is not None
     assert 0 < abs(float(scale.const_value.numpy()[0]) / np.float32(0.01) - 1) < 1e-5
     assert [node.op_type for node in moved.graph] == ["Mul", "DynamicQuantizeLSTM"]  # of x
+    feed = {"x": draw.standard_normal((8, 4, 8)).astype(np.float32)}
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True)
+        case = Case(feed, runner.run(feed), "grid")
+        (sample,) = Noise(workplace, model, runner, True, lambda: 1, [case]).moved(case, "later steps") or ()
+    assert not np.array_equal(np.asarray(sample), np.asarray(case.outputs[0]))
 
 
 def test_what_the_evaluator_cannot_run_stays_of_float32() -> None:

@@ -51,7 +51,8 @@ def test_shapes_with_a_symbol(line: str, shape: dims.Dims) -> None:
 def test_padding_whose_amounts_an_exporter_turned_around() -> None:
     """torch's exporter takes amounts from the last axis back, [1, 2, 3, 4], and turns pairs and axes with operators."""
     facts, values = _facts("""g (float[n,3,4,6] x) => (float y) {
-        given = Constant<value_ints=[1, 2, 3, 4]>() many = Constant<value_ints=[4]>() rest = ConstantOfShape<value = int64[1] {0}>(many)
+        given = Constant<value_ints=[1, 2, 3, 4]>() many = Constant<value_ints=[4]>()
+        rest = ConstantOfShape<value = int64[1] {0}>(many)
         all = Concat<axis=0>(given, rest) pairs = Constant<value_ints=[-1, 2]>() table = Reshape(all, pairs)
         zero = Constant<value_ints=[0]>() last = Constant<value_ints=[-1]>()
         least = Constant<value_ints=[-9223372036854775807]>()

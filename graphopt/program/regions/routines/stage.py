@@ -36,8 +36,6 @@ from kernels.routine.writer import Grid, Writer, as_type, lt, maximum, minimum, 
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
-from kernels.templates.quantized.computed import COMPUTED_PRODUCT, REPACKED_PRODUCT
-from kernels.templates.quantized.product import QUANTIZED_PRODUCT, QuantizedProduct
 from kernels.tensor.expression import Expression, dense_strides, index
 
 
@@ -248,36 +246,6 @@ class Defined:
         buffers: dict[str, Buffer | Place] = {"a": a.buffer, "b": second, "c": result}
         buffers |= {} if added is None else {"added": added.buffer}
         self._scope.add(self._scope.kernel(GEMM, problem), buffers, (self.node,))
-
-    def byte_product(self, a: View, a_zero: View, at: tuple[int, int], matrix: int, c: View) -> None:
-        """A region with c[matrix] = (a - a_zero) (b[matrix] - b_zero[matrix]) in i32, exactly, by the template for it.
-
-        b and its zero points, one for all or one for each column of a matrix, are the inputs `at`. Constants are packed
-        when the program is made.
-        """
-        b, zero = (self.value(one) for one in at)
-        (depth, columns), zeros = self._scope.shape(b)[1:], self._scope.shape(zero)[1:]
-        known, known_zero = (self._scope.constant(one) for one in (b, zero))
-        b_zero = None if known_zero is None else tuple(int(one) for one in np.ravel(known_zero[matrix]))
-        product = QuantizedProduct(
-            a.shape[0], columns, depth, a_dtype=a.dtype, b_dtype=self._scope.dtype(b), a_zero=None, b_zero=b_zero,
-            constant_b=known is not None and b_zero is not None, zero_per_column=b_zero is None and prod(zeros) > 1,
-        )  # fmt: skip
-        if known is None or known_zero is None:
-            kernel, repack = (self._scope.kernel(one, product) for one in (COMPUTED_PRODUCT, REPACKED_PRODUCT))
-            packed = self._scope.temporary("packed", self.node.outputs[0].name, repack.operand("packed").bytes)
-            places: dict[str, Buffer | Place] = {
-                "weights": Place(dense(self._scope, b).buffer, matrix * depth * columns), "packed": packed,
-            }  # fmt: skip
-            if known_zero is None:
-                places["weights_zero"] = Place(dense(self._scope, zero).buffer, matrix * prod(zeros))
-            self._scope.add(repack, places, (self.node,))
-        else:
-            kernel = self._scope.kernel(QUANTIZED_PRODUCT, product)
-            packed = self._scope.weight("weights", f"{b.name}:{matrix}", known[matrix], kernel.operand("b"))
-        result = Place(c.buffer, matrix * a.shape[0] * columns * c.dtype.bytes)
-        buffers: dict[str, Buffer | Place] = {"a": a.buffer, "a_zero": a_zero.buffer, "b": packed, "c": result}
-        self._scope.add(kernel, buffers, (self.node,))
 
     def require(self, condition: bool, why: str) -> None:
         """Raise NotLowered where the dims of a file contradict each other: loops would leave their operands."""
