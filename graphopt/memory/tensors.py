@@ -23,6 +23,7 @@ from graphopt.lazy import Lazy
 from graphopt.memory.scratch import scratch_of
 from graphopt.model import constants, nodes
 from graphopt.model.costs import Sizes, cost_of
+from graphopt.model.dimensions import way_to_fix
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES
 from graphopt.model.operators.table import operator_of
@@ -199,10 +200,8 @@ class _Reader:
             for dim in self._facts.shape(value) or ():
                 for symbol in () if isinstance(dim, int) else sorted(dim.free_symbols, key=str):
                     if not str(symbol).startswith("?") and value.producer() is None:
-                        raise OptionError(
-                            f"the size of '{value.name}' depends on the dim '{symbol}': give it a value, "
-                            f"dims={{'{symbol}': 1}} for example."
-                        )
+                        way = way_to_fix(self._model.graph.inputs, self._facts)
+                        raise OptionError(f"the size of '{value.name}' depends on the dim '{symbol}': {way}.")
         unknown = [value.name or "" for value in values if value.producer() is not None and not self._is_known(value)]
         if unknown:
             self._observed = dict(runs.observed(self._model, unknown))

@@ -161,7 +161,7 @@ def test_a_subgraphs_tensors_are_its_nodes_workspace() -> None:
 
 
 def test_a_dim_without_a_value_is_named() -> None:
-    with pytest.raises(OptionError, match=r"the size of 'x' depends on the dim 'N': give it a value, dims=\{'N': 1\}"):
+    with pytest.raises(OptionError, match=r"the size of 'x' depends on the dim 'N': give 'N' a value, dims=\{'N': 1\}"):
         read("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
 
 
@@ -373,7 +373,7 @@ def test_an_operator_of_another_domain_takes_no_time_that_anybody_knows() -> Non
 @pytest.mark.parametrize(
     ("dim", "reason"),
     [
-        ("N", r"the size of 'x' depends on the dim 'N': give it a value, dims=\{'N': 1\} for example"),
+        ("N", r"the size of 'x' depends on the dim 'N': give 'N' a value, dims=\{'N': 1\} for example"),
         ("", "the size of 'x' is known only when the model runs, and it cannot be run"),
     ],
 )
