@@ -111,9 +111,12 @@ class _Writer:
         self._put(self._add("Reshape", [made, self._constant(dims)]))
 
     def _weights(self) -> np.ndarray | None:
-        """The kernel; None where it, the type of the input or the opset is not one that is spelled out."""
+        """The kernel, of short floats as they are stored; None where it, the input's type or the opset is another."""
         node, weight = self._node, input_at(self._node, 1)
         w = None if weight is None else self._facts.array(weight)
+        maker = None if weight is None else weight.producer()
+        if w is None and maker is not None and maker.op_type == "Cast":
+            w = self._facts.array(maker.inputs[0])
         is_plain = not ints_attribute(node, "output_shape") and self._opset >= PADDED_BY_INPUT
         return w if is_plain and self._facts.dtype(required_input(node, 0)) is ir.DataType.FLOAT else None
 
@@ -159,11 +162,11 @@ class _Writer:
             columns = parts[0] if length == 1 or is_apart else self._add("Concat", parts, {"axis": axis - 1})
         if not is_apart:
             rows = w.transpose(0, 2, 1).reshape(*((groups,) if groups > 1 else ()), len(w) // groups, -1)
-            result = self._add("MatMul", [self._constant(rows), columns])
+            result = self._add("MatMul", [self._factor(rows), columns])
             if groups > 1:
                 result = self._add("Reshape", [result, self._constant(np.array([0, len(w), -1]))])
         else:
-            factors = [self._constant(w[:, :, place]) for place in range(length)]
+            factors = [self._factor(w[:, :, place]) for place in range(length)]
             result, *others = (self._add("Mul", pair) for pair in zip(parts, factors, strict=True))
             for other in others:
                 result = self._add("Add", [result, other])
@@ -200,6 +203,11 @@ class _Writer:
             return x
         end = -behind if behind else np.iinfo(np.int64).max
         return self._add("Slice", [x, *(self._constant(np.array([number])) for number in (before, end, axis, step))])
+
+    def _factor(self, array: np.ndarray) -> ir.Value:
+        """A part of the kernel, which is widened where it is of short floats."""
+        made = self._constant(array)
+        return made if array.dtype == np.float32 else self._add("Cast", [made], {"to": int(ir.DataType.FLOAT)})
 
     def _constant(self, array: np.ndarray) -> ir.Value:
         return self._add("Constant", [], {"value": ir.tensor(np.ascontiguousarray(array))})
