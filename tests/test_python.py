@@ -177,7 +177,7 @@ def test_wrong_types_are_named() -> None:
 
 
 def test_messages_speak_of_arguments() -> None:
-    with pytest.raises(graphopt.OptionError, match=r"give it a value, dims=\{'batch': 1\} for example"):
+    with pytest.raises(graphopt.OptionError, match=r"give 'batch' a value, dims=\{'batch': 1\} for example"):
         graphopt.memory(_layers())
 
 

@@ -28,6 +28,8 @@ STEPS = frozenset(
         "DynamicQuantizeLSTM",
     }
 )  # fmt: skip
+# Where recurrent layers that round their state before each step have the scale of the matrix that it is multiplied by.
+STATE_SCALES = {"DynamicQuantizeLSTM": 10}
 
 # Functions of a fixed range, which engines compute to a unit of the range, and what only moves their results.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf"})

@@ -25,7 +25,7 @@ from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.gates import Gates, gates_of, squares_of, widths_of
 from graphopt.check.held import Held
-from graphopt.check.lineage import STEPS, SUMS
+from graphopt.check.lineage import STATE_SCALES, STEPS, SUMS
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.check.tolerance import SPACING
 from graphopt.model.bodies import put_bodies
@@ -206,11 +206,16 @@ class Noise:
         """
         if self._plain is None:
             self._plain = self._model, self._sound
-            if any(has_body(node) for node in self._model.graph):
+            if any(map(_is_taken_apart, self._model.graph)):
                 plain = self._model.clone()
-                put_bodies(plain, lambda facts: [node for node in plain.graph if has_body(node)])
+                put_bodies(plain, lambda facts: [node for node in plain.graph if _is_taken_apart(node)])
                 self._plain = plain, self._sound or self._workplace.checker_error(plain, full=True) is None
         return self._plain
+
+
+def _is_taken_apart(node: ir.Node) -> bool:
+    """Whether an operator's body takes its place; that of a recurrent layer is a Scan, whose inside is not moved."""
+    return has_body(node) and node.op_type not in STATE_SCALES
 
 
 @dataclass(slots=True)
@@ -289,13 +294,15 @@ def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Mo
 
     A unit in the last place moves few elements over a tie, and a program that is right moves others. None without any
     such float in the main graph. `later`: only those that are made of numbers which were rounded to steps before: an
-    input's ties may be meant, while sums of such numbers lie anywhere.
+    input's ties may be meant, while sums of such numbers lie anywhere. Such is a recurrent layer's state from its
+    second step on, which the scale of the matrix that it meets moves.
     """
     copy = model.clone()
     facts, generator = Facts(copy), np.random.default_rng([20263, seed])
     count = 0
-    for node in _stepped(copy, later=later):
-        for place, value in enumerate(node.inputs):
+    for node, places in _stepped(copy, later=later):
+        for place in places:
+            value = node.inputs[place]
             kind = None if value is None else facts.dtype(value)
             if value is None or kind is None or not kind.is_floating_point() or kind.numpy().name not in SPACING:
                 continue
@@ -315,13 +322,15 @@ def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Mo
     return copy if count else None
 
 
-def _stepped(model: ir.Model, *, later: bool) -> list[ir.Node]:
-    """The nodes of the main graph that round to steps, all or those behind others."""
-    found, behind = [], set[ir.Value]()
+def _stepped(model: ir.Model, *, later: bool) -> list[tuple[ir.Node, Sequence[int]]]:
+    """The nodes of the main graph that round to steps, and their operands, all or those behind others."""
+    found, behind = list[tuple[ir.Node, Sequence[int]]](), set[ir.Value]()
     for node in model.graph:
         is_behind, rounds = any(value in behind for value in node.inputs), node.op_type in STEPS
         if rounds and (is_behind or not later):
-            found.append(node)
+            found.append((node, range(len(node.inputs))))
+        elif node.op_type in STATE_SCALES and STATE_SCALES[node.op_type] < len(node.inputs):
+            found.append((node, (STATE_SCALES[node.op_type],)))
         if rounds or is_behind:
             behind.update(node.outputs)
     return found

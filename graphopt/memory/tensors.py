@@ -23,6 +23,7 @@ from graphopt.lazy import Lazy
 from graphopt.memory.scratch import scratch_of
 from graphopt.model import constants, nodes
 from graphopt.model.costs import Sizes, cost_of
+from graphopt.model.dimensions import way_to_fix
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES
 from graphopt.model.operators.table import operator_of
@@ -63,7 +64,7 @@ class ModelMemory:
     graph: Graph
     nodes: Mapping[str, ir.Node]  # operator -> node
     tensors: Mapping[str, Tensor]
-    weights_bytes: int
+    weights_bytes: int  # those of the file and those made of them that a run reads; copies have none
     input_bytes: int
     weights: frozenset[str]  # values that are there before a run
     notes: tuple[str, ...]  # what had to be left out or assumed
@@ -129,6 +130,7 @@ class _Reader:
             self._notes["weights and state that a step gives count as the caller's memory"] = None
         operators, by_operator = [], {}
         shares: list[Share] = []
+        needed = set(outputs)  # by a run
         for node in graph:
             read = list(dict.fromkeys(v for v in (*node.inputs, *nodes.implicit_inputs(node)) if v is not None))
             made = [value for value in node.outputs if value in names]
@@ -143,6 +145,7 @@ class _Reader:
                 values.append(Value(names[value], size, kind))
             if not made or made[0] in fixed:
                 continue
+            needed.update(read)
             name = names_of_node(node)
             operators.append(
                 Operator(
@@ -158,7 +161,8 @@ class _Reader:
             if self._elsewhere.isdisjoint((*read, *made)):
                 shares += self._shares(node, made, names)
         stored |= fixed
-        weights = sum(self._bytes(value, None) for value in stored)
+        kept_weights = {_lying_as(value) for value in stored if value.producer() is None or value in needed}
+        weights = sum(self._bytes(value, None) for value in kept_weights)
         inputs = sum(self._bytes(value, None) for value in graph.inputs if value.name not in graph.initializers)
         found = Graph(tuple(values), tuple(operators), tuple(shares))
         tensors = {names[value]: self._tensor(value, names) for value in names}
@@ -196,10 +200,8 @@ class _Reader:
             for dim in self._facts.shape(value) or ():
                 for symbol in () if isinstance(dim, int) else sorted(dim.free_symbols, key=str):
                     if not str(symbol).startswith("?") and value.producer() is None:
-                        raise OptionError(
-                            f"the size of '{value.name}' depends on the dim '{symbol}': give it a value, "
-                            f"dims={{'{symbol}': 1}} for example."
-                        )
+                        way = way_to_fix(self._model.graph.inputs, self._facts)
+                        raise OptionError(f"the size of '{value.name}' depends on the dim '{symbol}': {way}.")
         unknown = [value.name or "" for value in values if value.producer() is not None and not self._is_known(value)]
         if unknown:
             self._observed = dict(runs.observed(self._model, unknown))
@@ -349,6 +351,17 @@ def _names(graph: ir.Graph, given: list[ir.Value]) -> dict[ir.Value, str]:
         for value in used or node.outputs[:1]:
             found[value] = value.name or f"{names_of_node(node)}:{node.outputs.index(value)}"
     return found
+
+
+def _lying_as(weight: ir.Value) -> ir.Value:
+    """The weight whose bytes this one has: a copy, or the same in another shape, has none of its own."""
+    producer = weight.producer()
+    while producer is not None and (operator := operator_of(producer)) is not None and operator.storage == "same":
+        first = producer.inputs[0]
+        if first is None:
+            break
+        weight, producer = first, first.producer()
+    return weight
 
 
 def _stored(value: ir.Value) -> int:

@@ -78,6 +78,27 @@ def symbols_of(model: ir.Model) -> list[str]:
     return list(found)
 
 
+def way_to_fix(inputs: Sequence[ir.Value], facts: Facts) -> str:
+    """What a caller may give so that all dims of the inputs are numbers: "give 'n' a value, dims={'n': 1} for example".
+
+    Empty where they are.
+    """
+    named: dict[str, int] = {}
+    nameless: dict[str, list[int]] = {}
+    for value in inputs:
+        for dim in facts.shape(value) or ():
+            symbols = () if isinstance(dim, int) else sorted(map(str, dim.free_symbols))
+            named |= {one: 1 for one in symbols if not one.startswith("?")}
+            if any(one.startswith("?") for one in symbols) and value.shape is not None:
+                nameless[value.name or ""] = [one if isinstance(one, int) else 1 for one in value.shape]
+    ways = []
+    for kind, found, what in (("dims", named, "value"), ("shapes", nameless, "shape")):
+        listed = ", ".join(f"'{shown(one)}'" for one in found)
+        if found:
+            ways.append(f"{listed} a {what}{' each' if len(found) > 1 else ''}, {kind}={found}")
+    return f"give {', and '.join(ways)} for example" if ways else ""
+
+
 def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) -> None:
     known = symbols_of(model)
     if name not in known and not (name == "batch" and name_batch(model)):

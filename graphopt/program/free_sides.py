@@ -4,6 +4,8 @@
     Conv(x of [n, c, length], w)    -->  MatMul(w of [m, c k], Concat(Slice(x), ..., Slice(x)))
     ... k of 16 and more, stride s  -->  the same of the columns of x as [n, c, length / s, s], w filled up with zeros
     ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
+    Conv(x of [n, c, h, length], w as high as x)
+                                    -->  the same of x as [n, c h, length]: a sequence, as exporters write it
     ConvTranspose(x, w)             -->  the same of x with zeros between its elements, and of w turned round
 
 Kernels of convolutions and poolings are made for the sides of images that they have. Slices have the stride of a
@@ -45,6 +47,10 @@ def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> None:
             writer.pool(rank)
         elif rank == 3:
             writer.convolution(dims[0][1])
+        elif rank == 4 and node.op_type == "Conv":
+            sides = [axis for axis in (2, 3) if len({shape[axis] for shape in dims}) == 1]
+            if len(sides) == 1:
+                writer.sequence(dims[0][1], sides[0], dims[0][sides[0]])
 
 
 class _Writer:
@@ -66,25 +72,76 @@ class _Writer:
     def convolution(self, channels: int) -> None:
         """A product of the kernel and of the input as often as the kernel is long, or a sum for channels apart."""
         node = self._node
-        x, weight, bias = node.inputs[0], input_at(node, 1), input_at(node, 2)
-        w = None if weight is None else self._facts.array(weight)
-        known = self._facts.dtype(x) if x is not None else None
-        (stride,), (dilation,) = ints_attribute(node, "strides", (1,)), ints_attribute(node, "dilations", (1,))
-        groups, pads = int_attribute(node, "group", 1), ints_attribute(node, "pads", (0, 0))
-        step = 1 if node.op_type == "ConvTranspose" else stride
-        is_plain = string_attribute(node, "auto_pad", "NOTSET") == "NOTSET" and not ints_attribute(node, "output_shape")
-        if w is None or known is not ir.DataType.FLOAT or not is_plain or self._opset < PADDED_BY_INPUT:
+        w, (pads, (stride,), (dilation,)) = self._weights(), self._numbers(1)
+        groups, turned = int_attribute(node, "group", 1), node.op_type == "ConvTranspose"
+        x = node.inputs[0]
+        if w is None or pads is None:
             return
-        length, turned = w.shape[2], node.op_type == "ConvTranspose"
         if turned:
             if groups not in (1, channels) or (groups > 1 and w.shape[1] > 1):
                 return
             w = (w if groups > 1 else w.transpose(1, 0, 2))[:, :, ::-1]
-            around, (more,) = (length - 1) * dilation, ints_attribute(node, "output_padding", (0,))
+            around, (more,) = (w.shape[2] - 1) * dilation, ints_attribute(node, "output_padding", (0,))
             pads = (around - pads[0], around - pads[1] + more)
-            x = self._with_zeros(x, channels, stride)
         if min(pads) < 0:
             return
+        x = self._with_zeros(x, channels, stride) if turned else x
+        self._put(self._along(x, w, channels, pads, dilation, 1 if turned else stride))
+
+    def sequence(self, channels: int, side: int, size: int) -> None:
+        """An image whose kernel is as high as it is: its rows are channels, what is left is a length."""
+        w, (pads, strides, dilations), at = self._weights(), self._numbers(2), side - 2
+        x = self._node.inputs[0]
+        if w is None or pads is None or min(pads) < 0:
+            return
+        taps, dilation = w.shape[side], dilations[at]
+        reach, before, behind = (taps - 1) * dilation + 1, pads[at], pads[at + 2]
+        if before + size + behind != reach:
+            return
+        spread = np.zeros((*w.shape[:2], reach, w.shape[5 - side]), w.dtype)
+        spread[:, :, ::dilation] = w if side == 2 else w.transpose(0, 1, 3, 2)
+        if side == 3:
+            x = self._add("Transpose", [x], {"perm": [0, 1, 3, 2]})
+        if before or behind:
+            x = self._add("Pad", [x, self._constant(np.array([0, 0, before, 0, 0, 0, behind, 0]))])
+        x = self._add("Reshape", [x, self._constant(np.array([0, channels * reach, -1]))])
+        lines, other = spread.reshape(len(w), -1, spread.shape[3]), 1 - at
+        made = self._along(x, lines, channels * reach, (pads[other], pads[other + 2]), dilations[other], strides[other])
+        dims = np.array([0, len(w), 1, -1] if side == 2 else [0, len(w), -1, 1])
+        self._put(self._add("Reshape", [made, self._constant(dims)]))
+
+    def _weights(self) -> np.ndarray | None:
+        """The kernel, of short floats as they are stored; None where it, the input's type or the opset is another."""
+        node, weight = self._node, input_at(self._node, 1)
+        w = None if weight is None else self._facts.array(weight)
+        maker = None if weight is None else weight.producer()
+        if w is None and maker is not None and maker.op_type == "Cast":
+            w = self._facts.array(maker.inputs[0])
+        is_plain = not ints_attribute(node, "output_shape") and self._opset >= PADDED_BY_INPUT
+        return w if is_plain and self._facts.dtype(required_input(node, 0)) is ir.DataType.FLOAT else None
+
+    def _numbers(self, rank: int) -> tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]:
+        """Pads, strides and dilations; no pads where they follow from a length that a run sets."""
+        node = self._node
+        strides, dilations = (tuple(ints_attribute(node, one) or (1,) * rank) for one in ("strides", "dilations"))
+        pads: tuple[int, ...] | None = tuple(ints_attribute(node, "pads") or (0,) * 2 * rank)
+        kind, w = string_attribute(node, "auto_pad", "NOTSET"), input_at(node, 1)
+        shape = None if w is None else self._facts.static_shape(w)
+        if kind == "VALID":
+            pads = (0,) * 2 * rank
+        elif kind != "NOTSET":
+            pads = None
+            if shape is not None and node.op_type == "Conv" and set(strides) == {1}:
+                around = [(taps - 1) * dilation for taps, dilation in zip(shape[2:], dilations, strict=True)]
+                less, more = [one // 2 for one in around], [one - one // 2 for one in around]
+                pads = (*less, *more) if kind == "SAME_UPPER" else (*more, *less)
+        return pads, strides, dilations
+
+    def _along(
+        self, x: ir.Value | None, w: np.ndarray, channels: int, pads: Sequence[int], dilation: int, step: int
+    ) -> ir.Value:
+        """The convolution of [n, channels, length] with [m, channels / groups, taps], and its bias."""
+        groups, bias, length = int_attribute(self._node, "group", 1), input_at(self._node, 2), w.shape[2]
         is_apart = groups > 1 and groups == channels == len(w)
         in_strides = step > 1 and length >= LONG and dilation == 1 and not is_apart
         if in_strides:  # taps up to a multiple of the stride, which weigh nothing
@@ -105,18 +162,18 @@ class _Writer:
             columns = parts[0] if length == 1 or is_apart else self._add("Concat", parts, {"axis": axis - 1})
         if not is_apart:
             rows = w.transpose(0, 2, 1).reshape(*((groups,) if groups > 1 else ()), len(w) // groups, -1)
-            result = self._add("MatMul", [self._constant(rows), columns])
+            result = self._add("MatMul", [self._factor(rows), columns])
             if groups > 1:
                 result = self._add("Reshape", [result, self._constant(np.array([0, len(w), -1]))])
         else:
-            factors = [self._constant(w[:, :, place]) for place in range(length)]
+            factors = [self._factor(w[:, :, place]) for place in range(length)]
             result, *others = (self._add("Mul", pair) for pair in zip(parts, factors, strict=True))
             for other in others:
                 result = self._add("Add", [result, other])
         if bias is not None:
             column = self._add("Reshape", [bias, self._constant(np.array([-1, 1]))])
             result = self._add("Add", [result, column])
-        self._put(result)
+        return result
 
     def _in_strides(self, x: ir.Value | None, channels: int, count: int, axis: int, stride: int) -> ir.Value:
         """The columns of a kernel as long as so many strides: (tap, channel) by outputs, from stretches of a stride."""
@@ -146,6 +203,11 @@ class _Writer:
             return x
         end = -behind if behind else np.iinfo(np.int64).max
         return self._add("Slice", [x, *(self._constant(np.array([number])) for number in (before, end, axis, step))])
+
+    def _factor(self, array: np.ndarray) -> ir.Value:
+        """A part of the kernel, which is widened where it is of short floats."""
+        made = self._constant(array)
+        return made if array.dtype == np.float32 else self._add("Cast", [made], {"to": int(ir.DataType.FLOAT)})
 
     def _constant(self, array: np.ndarray) -> ir.Value:
         return self._add("Constant", [], {"value": ir.tensor(np.ascontiguousarray(array))})

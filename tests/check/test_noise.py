@@ -367,6 +367,34 @@ def test_the_engine_has_one_thread_where_threads_decide_the_numbers() -> None:
     assert made.verification.status == "verified" and made.verification.rounding == 0
 
 
+def test_of_a_recurrent_layer_the_state_moves_where_its_input_is_meant_as_it_is() -> None:
+    """Ties of x may be meant. From the second step on the state is a sum of codes: the scale of R moves it."""
+    draw = np.random.default_rng(7)
+    weights = {"w": draw.integers(0, 255, (1, 8, 64), np.uint8), "r": draw.integers(0, 255, (1, 16, 64), np.uint8)}
+    model = load(support.model(
+        """g (float[8,4,8] x) => (float[8,1,4,16] y) {
+            y = com.microsoft.DynamicQuantizeLSTM<hidden_size = 16>(x, w, r, , , , , , s, z, s, z)
+        }""",
+        s=np.array([0.01], np.float32), z=np.array([128], np.uint8), **weights,
+    ))  # fmt: skip
+    moved, later = moved_steps(model), moved_steps(model, later=True)
+    assert moved is not None and later is not None
+    before = [value and value.name for value in model.graph.node(0).inputs]
+    (layer,) = later.graph
+    changed = [at for at, value in enumerate(layer.inputs) if (value and value.name) != before[at]]
+    assert changed == [10]
+    scale = layer.inputs[10]
+    assert scale is not None and scale.const_value is not None
+    assert 0 < abs(float(scale.const_value.numpy()[0]) / np.float32(0.01) - 1) < 1e-5
+    assert [node.op_type for node in moved.graph] == ["Mul", "DynamicQuantizeLSTM"]  # of x
+    feed = {"x": draw.standard_normal((8, 4, 8)).astype(np.float32)}
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True)
+        case = Case(feed, runner.run(feed), "grid")
+        (sample,) = Noise(workplace, model, runner, True, lambda: 1, [case]).moved(case, "later steps") or ()
+    assert not np.array_equal(np.asarray(sample), np.asarray(case.outputs[0]))
+
+
 def test_what_the_evaluator_cannot_run_stays_of_float32() -> None:
     """ONNX Runtime has no GridSample of float64, and the evaluator does not know the old names of its modes."""
     text = """g (float[1,1,4,4] x, float[1,2,2,2] at) => (float[1,1,2,2] y) {

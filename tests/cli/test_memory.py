@@ -92,7 +92,7 @@ def test_a_budget_is_kept_or_refused_with_what_is_missing(memory: Shell) -> None
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        ([], 1, "the size of 'x' depends on the dim 'batch': give it a value, --dim batch=1 for example."),
+        ([], 1, "the size of 'x' depends on the dim 'batch': give 'batch' a value, --dim batch=1 for example."),
         (["--dim", "seq=2"], 1, "there is no dynamic dim 'seq'"),
         (["--dim", "batch=2", "--budget", "many"], 2, "--budget: 'many' is no number of bytes"),
         (["--what-if", "batch=a"], 2, "--what-if: 'batch=a' is not of the form batch=1,2,4,8."),

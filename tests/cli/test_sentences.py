@@ -122,7 +122,10 @@ COMMANDS = (
         31, "compile image.onnx image --tolerance 1e-12",
         ("the program does not give what ONNX Runtime gives: output 'y': off by", "nothing was written; --tolerance",),
     ),
-    Sentence(32, "compile stiff.onnx stiff", ("the dims of 'x' are not all numbers: give 'm' a value, --dim m=1 for",)),
+    Sentence(
+        32, "compile stiff.onnx stiff",
+        ("the dims of 'x' are not all numbers: give 'n', 'm' a value each, --dim n=1 --dim m=1 for",),
+    ),
     Sentence(33, "run fixed.onnx", ("'x' is missing: give --input x=FILE.npy, or --random.",)),
     Sentence(34, "run fixed.onnx --input x=x.npy", ("'x.npy' does not exist; check the path.",), ("Errno",)),
     Sentence(

@@ -46,7 +46,19 @@ def test_inputs_and_weights_are_the_callers_and_the_rest_is_ours() -> None:
 def test_what_is_computed_from_weights_alone_is_a_weight() -> None:
     memory = read("g (float[4] x) => (float[4] y) { t = Exp(w) u = Neg(t) y = Add(x, u) }", w=np.ones(4, np.float32))
     assert [operator.outputs for operator in memory.graph.operators] == [("y",)]
-    assert sizes(memory)["u"] == (16, "constant") and memory.weights_bytes == 3 * 16
+    assert sizes(memory)["u"] == (16, "constant") and memory.weights_bytes == 2 * 16  # w and u; t is gone by then
+
+
+def test_copies_of_a_weight_have_no_bytes_of_their_own() -> None:
+    """As exporters write layers that share weights."""
+    memory = read(
+        """g (float[2,4] x) => (float[2,4] y) {
+            dims = Constant<value_ints=[4, 4]>() v = Identity(w) u = Reshape(v, dims)
+            a = MatMul(x, w) b = MatMul(a, v) y = MatMul(b, u)
+        }""",
+        w=np.eye(4, dtype=np.float32),
+    )
+    assert memory.weights_bytes == 64 and {"w", "v", "u"} <= memory.weights
 
 
 def test_what_is_computed_from_weights_that_a_caller_may_give_is_computed_in_a_run() -> None:
@@ -149,7 +161,7 @@ def test_a_subgraphs_tensors_are_its_nodes_workspace() -> None:
 
 
 def test_a_dim_without_a_value_is_named() -> None:
-    with pytest.raises(OptionError, match=r"the size of 'x' depends on the dim 'N': give it a value, dims=\{'N': 1\}"):
+    with pytest.raises(OptionError, match=r"the size of 'x' depends on the dim 'N': give 'N' a value, dims=\{'N': 1\}"):
         read("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
 
 
@@ -361,7 +373,7 @@ def test_an_operator_of_another_domain_takes_no_time_that_anybody_knows() -> Non
 @pytest.mark.parametrize(
     ("dim", "reason"),
     [
-        ("N", r"the size of 'x' depends on the dim 'N': give it a value, dims=\{'N': 1\} for example"),
+        ("N", r"the size of 'x' depends on the dim 'N': give 'N' a value, dims=\{'N': 1\} for example"),
         ("", "the size of 'x' is known only when the model runs, and it cannot be run"),
     ],
 )

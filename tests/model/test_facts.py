@@ -48,6 +48,20 @@ def test_shapes_with_a_symbol(line: str, shape: dims.Dims) -> None:
     assert facts.shape(values["y"]) == tuple(dims.normal(dim) for dim in shape)
 
 
+def test_padding_whose_amounts_an_exporter_turned_around() -> None:
+    """torch's exporter takes amounts from the last axis back, [1, 2, 3, 4], and turns pairs and axes with operators."""
+    facts, values = _facts("""g (float[n,3,4,6] x) => (float y) {
+        given = Constant<value_ints=[1, 2, 3, 4]>() many = Constant<value_ints=[4]>()
+        rest = ConstantOfShape<value = int64[1] {0}>(many)
+        all = Concat<axis=0>(given, rest) pairs = Constant<value_ints=[-1, 2]>() table = Reshape(all, pairs)
+        zero = Constant<value_ints=[0]>() last = Constant<value_ints=[-1]>()
+        least = Constant<value_ints=[-9223372036854775807]>()
+        turned = Slice(table, last, least, zero, last) columns = Transpose<perm=[1, 0]>(turned)
+        amounts = Reshape(columns, last) y = Pad(x, amounts)
+    }""")
+    assert facts.shape(values["y"]) == (N, 3, 4 + 3 + 4, 6 + 1 + 2)
+
+
 def test_a_slice_without_a_list_of_axes_cuts_the_first_ones() -> None:
     """As many as there are starts, whose values a run gives."""
     facts, values = _facts("g (float[n,4,6] x, int64[1] s, int64[1] e) => (float y) { y = Slice(x, s, e) }")

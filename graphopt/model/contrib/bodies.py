@@ -15,7 +15,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.contrib import attention, blocked, caches, experts, grouped, packed, plain
+from graphopt.model.contrib import attention, blocked, caches, experts, grouped, packed, plain, recurrent
 from graphopt.model.contrib.node import Node, scalar
 from graphopt.model.known import Knowledge
 from graphopt.model.operators.table import operator_of
@@ -270,6 +270,7 @@ BODIES: Mapping[str, Body] = {
     "CDist": plain.cdist,
     "DecoderMaskedMultiHeadAttention": attention.decoder_attention,
     "DequantizeLinear": _one_to_one("DequantizeLinear"),
+    "DynamicQuantizeLSTM": recurrent.dynamic_quantize_lstm,
     "DynamicQuantizeMatMul": _dynamic_products,
     "EmbedLayerNormalization": attention.embed_layer_normalization,
     "ExpandDims": plain.expand_dims,

@@ -300,7 +300,7 @@ def _padded_part(wanted: Wanted) -> Part | None:
 
 OPERATORS = (
     mover(
-        name="Transpose", shape=_transposed_dims, evaluate=_transpose, storage="strides",
+        name="Transpose", shape=_transposed_dims, evaluate=_transpose, content=_transpose, storage="strides",
         part=_transposed_part, gradient=gradients.transposed,
     ),
     Operator(

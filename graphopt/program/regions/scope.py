@@ -14,6 +14,7 @@ import sympy
 
 from graphopt.errors import ModelError, NotLowered
 from graphopt.lazy import Lazy
+from graphopt.model.dimensions import way_to_fix
 from graphopt.model.dims import Dims, declared, normal, static
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
@@ -109,14 +110,12 @@ class Scope:
 
     def _way(self, value: ir.Value) -> str:
         """What fixes the dims of a value, where they are those of an input."""
-        symbols = {
-            str(one) for dim in self.facts.shape(value) or () if not isinstance(dim, int) for one in dim.free_symbols
-        }
-        named = sorted(one for one in symbols if not one.startswith("?"))
-        if not named and value.is_graph_input() and value.shape is not None:
-            sizes = ", ".join(str(dim) if isinstance(dim, int) else "1" for dim in value.shape)
-            return f": give it a shape, shapes={{'{value.name}': [{sizes}]}} for example"
-        return f": give '{named[0]}' a value, dims={{'{named[0]}': 1}} for example" if named else ""
+        is_given = value.is_graph_input() or any(not str(one).startswith("?") for one in self._symbols_of(value))
+        way = way_to_fix(self._graph.inputs, self.facts) if is_given else ""
+        return f": {way}" if way else ""
+
+    def _symbols_of(self, value: ir.Value) -> set[sympy.Basic]:
+        return {one for dim in self.facts.shape(value) or () if not isinstance(dim, int) for one in dim.free_symbols}
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
         """The dims; raises NotLowered when one is not a number, ModelError for a value that no machine holds."""

@@ -29,6 +29,7 @@ def _q(*shape: int, kind: type = np.uint8) -> np.ndarray:
 
 
 SCALE, ZERO = np.asarray(0.04, np.float32), np.asarray(7, np.uint8)
+LAYER, CODES = np.full(1, 0.01, np.float32), np.full(1, 3, np.int8)  # scale and zero point of a layer's weights
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
 IDS = np.array([[3, 1, 8], [0, 5, 2]], np.int32)
 CASES: dict[str, tuple[str, Arrays, Mapping[str, object], int]] = {
@@ -79,6 +80,16 @@ CASES: dict[str, tuple[str, Arrays, Mapping[str, object], int]] = {
                                 {"K": 32, "N": 5, "bits": 8, "block_size": 16}, 1),
     "codes with floats of zero": ("MatMulNBits", (_f(3, 32), _q(5, 2, 8), _f(10), _f(5, 2)),
                                   {"K": 32, "N": 5, "bits": 4, "block_size": 16}, 1),
+    "layer of bytes": ("DynamicQuantizeLSTM", (
+        _f(7, 1, 6), _q(1, 6, 36, kind=np.int8), _q(1, 9, 36, kind=np.int8), _f(1, 72), None, _f(1, 1, 9), _f(1, 1, 9),
+        None, LAYER, CODES, LAYER, CODES), {"hidden_size": 9}, 3),
+    "layer of bytes from the last step": ("DynamicQuantizeLSTM", (
+        _f(7, 1, 6), _q(1, 6, 36, kind=np.int8), _q(1, 9, 36, kind=np.int8), None, None, None, None, None,
+        LAYER, CODES, LAYER, CODES), {"hidden_size": 9, "direction": "reverse", "input_forget": 1}, 3),
+    "layer of bytes in both directions": ("DynamicQuantizeLSTM", (
+        _f(5, 1, 6), _q(2, 6, 16, kind=np.int8), _q(2, 4, 16, kind=np.int8), _f(2, 32), None, None, None, None,
+        LAYER.repeat(2), CODES.repeat(2), LAYER.repeat(2), CODES.repeat(2)),
+        {"hidden_size": 4, "direction": "bidirectional"}, 3),
     "dynamic product": ("DynamicQuantizeMatMul", (_f(3, 4), _q(4, 5), SCALE, ZERO, _f(5)), {}, 1),
     "quantize": ("QuantizeLinear", (_f(3, 4), SCALE, ZERO), {}, 1),
     "dequantize": ("DequantizeLinear", (_q(3, 4), SCALE, ZERO), {}, 1),
@@ -174,6 +185,7 @@ def test_channels_last_are_those_of_the_standard_convolution() -> None:
 OLD = (
     "bias gelu", "fast gelu", "quick gelu", "product", "skip", "simplified skip", "attention", "attention with lengths",
     "attention with a cache", "heads with a bias and a mask", "turned halves", "turned neighbours", "embeddings",
+    "layer of bytes", "layer of bytes in both directions",
 )  # fmt: skip
 
 

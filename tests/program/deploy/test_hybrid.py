@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -253,10 +254,27 @@ def test_a_refusal_says_why_there_is_no_kernel(outputs: str, labels: str, more: 
 
 def test_an_input_without_names_for_its_dims_asks_for_a_shape() -> None:
     proto = onnx.parser.parse_model(LEARNED % ("?", "int64[?] l, float[?,2] s", "classlabels_ints = [0, 1]", ""))
-    said = r"the dims of 'x' are not all numbers: give it a shape, shapes=\{'x': \[1, 2\]\} for example"
+    said = r"the dims of 'x' are not all numbers: give 'x' a shape, shapes=\{'x': \[1, 2\]\} for example"
     with pytest.raises(graphopt.GraphoptError, match=said):
         graphopt.compile(proto).save("nowhere")
     assert in_flags("give it a shape, shapes={'x': [1, 2]} for") == "give it a shape, --shape x=1x2 for"
+
+
+def test_all_open_dims_are_asked_for_at_once() -> None:
+    proto = support.model("g (float[b,seq] x, float[?,seq] z) => (float y) { a = Add(x, z) y = Mul(a, a) }")
+    said = "give 'b', 'seq' a value each, dims={'b': 1, 'seq': 1}, and 'z' a shape, shapes={'z': [1, 1]} for example"
+    with pytest.raises(graphopt.GraphoptError, match=re.escape(said)):
+        graphopt.compile(proto).save("nowhere")
+    options = "--dim b=1 --dim seq=1, and 'z' a shape, --shape z=1x1 for example"
+    assert in_flags(said) == f"give 'b', 'seq' a value each, {options}"
+    with pytest.raises(graphopt.GraphoptError, match=re.escape("dims={'b': 1, 'seq': 1, 'z:0': 1} for example")):
+        graphopt.memory(proto)
+
+
+def test_arguments_are_options_as_a_shell_takes_them() -> None:
+    assert in_flags("dims={'n': (1, 64)} or dims={'all': 'past + 1'}") == "--dim n=1..64 or --dim 'all=past + 1'"
+    assert in_flags("dims={'n': [3, 5], 'x:0': 'N'}") == "--dim n=3,5 --dim x:0=N"
+    assert in_flags("shapes={'it's': [1]} for example") == "shapes={'it's': [1]} for example"
 
 
 def test_parts_in_onnxruntime_read_constants_that_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,6 @@ from graphopt.program.regions.routines import (
     padding,
     products,
     quantized,
-    quantized_recurrent,
     random,
     recurrent,
     reductions,
@@ -77,7 +76,6 @@ ROUTINES: Mapping[tuple[str, str], Definition] = {
     **{(CACHES, name): definition for name, definition in caching.OURS.items()},
     **{("com.microsoft", name): definition for name, definition in contributed.MICROSOFT.items()},
     **{("com.microsoft", name): definition for name, definition in linear_attention.MICROSOFT.items()},
-    **{("com.microsoft", name): definition for name, definition in quantized_recurrent.MICROSOFT.items()},
 }
 
 

@@ -80,7 +80,8 @@ def test_functions_of_two_quantized_operands(op: str, kind: type) -> None:
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
-def test_a_recurrent_layer_of_bytes(direction: str, kind: type) -> None:
+@pytest.mark.parametrize("per_column", [False, True])
+def test_a_recurrent_layer_of_bytes(direction: str, kind: type, per_column: bool) -> None:
     """One sequence: the states of several ONNX Runtime quantizes in groups that follow its threads."""
     generator = np.random.default_rng(0)
     count, hidden, inputs = 2 if direction == "bidirectional" else 1, 9, 6
@@ -88,14 +89,17 @@ def test_a_recurrent_layer_of_bytes(direction: str, kind: type) -> None:
 
     def bytes_of(depth: int) -> list[np.ndarray]:
         weights = generator.integers(limits.min, limits.max, (count, depth, 4 * hidden), endpoint=True).astype(kind)
-        return [weights, np.full(count, 0.01, np.float32), np.full(count, 0 if kind is np.int8 else 128, kind)]
+        numbers = (count, 4 * hidden) if per_column else (count,)
+        scales = (0.005 + 0.01 * generator.random(numbers)).astype(np.float32)
+        return [weights, scales, np.full(numbers, 0 if kind is np.int8 else 128, kind)]
 
     w, r = bytes_of(inputs), bytes_of(hidden)
     bias = generator.standard_normal((count, 8 * hidden)).astype(np.float32)
     start = [generator.standard_normal((count, 1, hidden)).astype(np.float32) for _ in range(2)]
     x = generator.standard_normal((7, 1, inputs)).astype(np.float32)
     given = [x, w[0], r[0], bias, None, *start, None, w[1], w[2], r[1], r[2]]
-    compare("DynamicQuantizeLSTM", given, 1e-4, hidden_size=hidden, direction=direction)
+    for known in (True, False):  # bytes that are packed when the program is made, and by the run
+        compare("DynamicQuantizeLSTM", given, 1e-4, known, hidden_size=hidden, direction=direction)
 
 
 @pytest.mark.parametrize("transposed", [0, 1])
