@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -158,6 +158,7 @@ def _options(shared: Mapping[str, ort.OrtValue], optimized: bool, one_thread: bo
     options.intra_op_num_threads = 1 if one_thread else 0
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED  # that of the file: see order_late
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
@@ -203,12 +204,26 @@ def _serve(most_bytes: int) -> None:
             answer = ("refused", str(error))
         except MemoryError:
             answer = ("refused", "the model needs more memory than such a run is given")
+        _send(answers, answer)
+        del request, answer
+
+
+def _send(answers: BinaryIO, answer: tuple[str, object]) -> None:
+    """An answer; arrays go as they lie, as all outputs of a training step are as large as its state."""
+    kind, found = answer
+    if kind == "done" and isinstance(found, list) and all(_is_plain(one) for one in found):
+        pickle.dump(answer, answers, protocol=5)
+    else:
         try:
             told = pickle.dumps(answer)
         except Exception as error:  # a result that is nothing to send: the reference gives objects of its own
             told = pickle.dumps(("refused", _first_line(error)))
         answers.write(told)
-        answers.flush()
+    answers.flush()
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
 
 
 def _weight(
