@@ -1,7 +1,7 @@
 """One model file in one engine: ONNX Runtime with its optimizations off, the ONNX reference where that cannot load it.
 
 As a program, `python -P engine.py BYTES`, it serves such engines to another process: pickled requests on stdin,
-pickled answers on stdout, memory limited to BYTES. Nothing of the package is imported here, so that it starts fast.
+pickled answers on stdout, memory limited to BYTES. Little of the package is imported here, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from graphopt.check.heap import give_back
 from graphopt.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -206,6 +207,7 @@ def _serve(most_bytes: int) -> None:
             answer = ("refused", "the model needs more memory than such a run is given")
         _send(answers, answer)
         del request, answer
+        give_back()  # it waits for long, and what was freed would stay its own
 
 
 def _send(answers: BinaryIO, answer: tuple[str, object]) -> None:
