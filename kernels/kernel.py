@@ -53,6 +53,15 @@ class Packing(Protocol):
 
 
 @runtime_checkable
+class Filling(Packing, Protocol):
+    """A packing that writes where the packed form shall lie, so that there is no copy of a large constant."""
+
+    def fill(self, array: npt.NDArray[np.generic], packed: npt.NDArray[np.generic]) -> None:
+        """Write the packed form over zeros of the array's type."""
+        ...
+
+
+@runtime_checkable
 class Transforming(Packing, Protocol):
     """A packing of sums: packed[group][p][q][i] = sum of matrix[p][s] * matrix[q][t] * taps[group][s][t][i].
 

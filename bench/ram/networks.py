@@ -8,7 +8,7 @@ tensor.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -91,15 +91,21 @@ def _written(name: str) -> Path:
     if not folder.exists():
         part = folder.with_suffix(f".{os.getpid()}")  # another process may want the file at the same time
         part.mkdir(parents=True)
-        if name == VGG or name in DECODERS:
-            with (part / data_of(file).name).open("wb") as stream:
-                net = _Outside(name, SEED, stream, data_of(file).name)
-                model = _vgg(net) if name == VGG else _llama(net, DECODERS[name])
-            (part / file.name).write_bytes(model.SerializeToString())
+        if name == VGG:
+            write_outside(part / file.name, vgg)
+        elif name in DECODERS:
+            write_outside(part / file.name, lambda net: llama(net, DECODERS[name]))
         else:
             models.write(name, part / file.name, outside_from=OUTSIDE_FROM)
         part.replace(folder)
     return file
+
+
+def write_outside(file: Path, build: Callable[[Network], onnx.ModelProto]) -> None:
+    """A network as `file`, its tensors beside it in a file that they are written to as they are drawn."""
+    with data_of(file).open("wb") as stream:
+        model = build(_Outside(file.stem, SEED, stream, data_of(file).name))
+    file.write_bytes(model.SerializeToString())
 
 
 def data_of(file: Path) -> Path:
@@ -107,7 +113,8 @@ def data_of(file: Path) -> Path:
     return file.with_name(f"{file.name}.data")
 
 
-def _vgg(net: Network) -> onnx.ModelProto:
+def vgg(net: Network) -> onnx.ModelProto:
+    """A net like VGG-16."""
     x, inner = net.input("image", [1, 3, 224, 224]), 3
     for channels, convolutions in STAGES:
         for _ in range(convolutions):
@@ -143,7 +150,8 @@ class _Outside(Network):
         return name
 
 
-def _llama(net: Network, sizes: Sizes) -> onnx.ModelProto:
+def llama(net: Network, sizes: Sizes) -> onnx.ModelProto:
+    """A decoder like llama that computes one token."""
     ids, position = net.input("input_ids", [1, 1], np.int64), net.input("position", [1], np.int64)
     heads, key_heads, head, width, inner = sizes.heads, sizes.key_heads, sizes.head, sizes.width, sizes.inner
     angles = np.outer(np.arange(LONGEST), 10_000.0 ** (-np.arange(0, head, 2) / head))

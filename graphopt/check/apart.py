@@ -73,7 +73,7 @@ class Process:
             timer.daemon = True
             timer.start()
         try:
-            pickle.dump(request, process.stdin)
+            pickle.dump(request, process.stdin, protocol=5)  # which copies no array
             process.stdin.flush()
             verdict, found = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.edges import cast_edges
 from graphopt.check.feeds import Feed
 from graphopt.check.narrowed import narrowed
 from graphopt.check.runner import CannotRun, Workplace
@@ -47,6 +48,8 @@ class Double:
         wide = in_double(model)
         if wide is None:
             raise CannotRun("its types cannot be widened")
+        kinds = {value.name or "": value.dtype for value in (*model.graph.inputs, *model.graph.outputs)}
+        self._narrow = cast_edges(wide, {name: kind for name, kind in kinds.items() if kind is not None})
         self._reference: reference.ReferenceEvaluator | None = None
         self._workplace, self._wide = workplace, wide
         self._is_proved = False  # the reference evaluator has given what the original gives, for some feed
@@ -65,7 +68,7 @@ class Double:
 
     def run(self, feed: Feed, like: Sequence[object]) -> list[object]:
         """The outputs, in the types of those that they are `like`; raises CannotRun."""
-        wide = {name: _widened(value) for name, value in feed.items()}
+        wide = {name: value if name in self._narrow else _widened(value) for name, value in feed.items()}
         if self._reference is None:
             found = list(self._runner.run(wide))
         else:
@@ -76,7 +79,10 @@ class Double:
                 self._reference = None
                 self._runner = narrowed(self._workplace, self._wide)
                 found = list(self._runner.run(wide))
-        outputs = [_narrowed(one, other) for one, other in zip(found, like, strict=False)]
+        del wide
+        outputs: list[object] = []
+        for other in like[: len(found)]:
+            outputs.append(_narrowed(found.pop(0), other))
         if self._reference is not None and not self._is_proved:
             self._is_proved = all(_plausible(*pair) for pair in zip(outputs, like, strict=False))
             if not self._is_proved:

@@ -1,7 +1,7 @@
 """One model file in one engine: ONNX Runtime with its optimizations off, the ONNX reference where that cannot load it.
 
 As a program, `python -P engine.py BYTES`, it serves such engines to another process: pickled requests on stdin,
-pickled answers on stdout, memory limited to BYTES. Nothing of the package is imported here, so that it starts fast.
+pickled answers on stdout, memory limited to BYTES. Little of the package is imported here, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
 
+from graphopt.check.heap import give_back
 from graphopt.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def _options(shared: Mapping[str, ort.OrtValue], optimized: bool, one_thread: bo
     options.intra_op_num_threads = 1 if one_thread else 0
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED  # that of the file: see order_late
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
@@ -203,12 +205,27 @@ def _serve(most_bytes: int) -> None:
             answer = ("refused", str(error))
         except MemoryError:
             answer = ("refused", "the model needs more memory than such a run is given")
+        _send(answers, answer)
+        del request, answer
+        give_back()  # it waits for long, and what was freed would stay its own
+
+
+def _send(answers: BinaryIO, answer: tuple[str, object]) -> None:
+    """An answer; arrays go as they lie, as all outputs of a training step are as large as its state."""
+    kind, found = answer
+    if kind == "done" and isinstance(found, list) and all(_is_plain(one) for one in found):
+        pickle.dump(answer, answers, protocol=5)
+    else:
         try:
             told = pickle.dumps(answer)
         except Exception as error:  # a result that is nothing to send: the reference gives objects of its own
             told = pickle.dumps(("refused", _first_line(error)))
         answers.write(told)
-        answers.flush()
+    answers.flush()
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
 
 
 def _weight(

@@ -68,6 +68,14 @@ def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw, c
     return feed
 
 
+def may_be_mask(value: object) -> bool:
+    """Whether a fed value has rows of zeros and ones."""
+    array = value if isinstance(value, np.ndarray) else None
+    if array is None or array.ndim < 2 or array.size == 0 or array.dtype.kind not in "bi":
+        return False
+    return array.dtype.kind == "b" or bool(((array == 0) | (array == 1)).all())
+
+
 def holding(feed: Feed, contents: Contents) -> Feed:
     """A feed with these numbers in their places."""
     changed = dict(feed)

@@ -97,8 +97,8 @@ def widths_of(operands: Sequence[np.ndarray], samples: Iterable[Sequence[object]
                     distance = np.abs(moved.astype(np.float64) - operand)
                 np.maximum(one, distance, out=one, where=np.isfinite(distance))
     found = []
-    for one, operand in zip(noise, operands, strict=True):
-        finite = np.isfinite(operand)
+    for operand in operands:
+        one, finite = noise.pop(0), np.isfinite(operand)
         width = WIDTH * rounding_of(np.where(finite, operand, 0), one) if operand.size else one
         found.append(np.where(finite, width, 0.0))
     return found

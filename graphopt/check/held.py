@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.check.heap import give_back
+
 LARGE = 1 << 20  # bytes of an array that is worth a file
-MOST = 1 << 30  # bytes of large arrays that one check keeps in memory
+MOST = 64 << 20  # bytes of large arrays that one check keeps in memory
 ELSEWHERE = "/var/tmp"  # on a disk, where /tmp may be memory
 
 
@@ -25,14 +27,21 @@ class Held:
 
     def __init__(self, most: int = MOST) -> None:
         self._left = most
+        self._is_full = False  # whether arrays have gone to files
 
     def all(self, values: Iterable[object]) -> list[object]:
         """The values, those arrays in files that memory is not kept for."""
         return [self.one(value) for value in values]
 
-    def feed(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """A feed, likewise."""
-        return {name: self.one(value) for name, value in feed.items()}
+    def make_room(self) -> None:
+        """Before a run: what was freed goes back to the system, if so much is kept that this counts."""
+        if self._is_full:
+            give_back()
+
+    def feed(self, feed: Mapping[str, Any], others: Iterable[object] = ()) -> dict[str, Any]:
+        """A feed, likewise; arrays that are kept by `others` stay as they are."""
+        known = set(map(id, others))
+        return {name: value if id(value) in known else self.one(value) for name, value in feed.items()}
 
     def one(self, value: object) -> object:
         """A value; an array with its elements where it goes to a file, or itself where there is no room for one."""
@@ -42,6 +51,7 @@ class Held:
             self._left -= value.nbytes
             return value
         try:
+            self._is_full = True
             return _filed(value)
         except OSError:  # no folder for temporary files, or no room in it
             return value
@@ -51,4 +61,5 @@ def _filed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     with tempfile.TemporaryFile(dir=os.environ.get("TMPDIR") or ELSEWHERE) as file:
         np.ascontiguousarray(array).tofile(file)
         file.flush()
-        return np.frombuffer(mmap.mmap(file.fileno(), array.nbytes), array.dtype).reshape(array.shape)
+        held = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ)
+        return np.frombuffer(held, array.dtype).reshape(array.shape)

@@ -101,6 +101,7 @@ class Noise:
             if number == len(case.samples):
                 found = self.moved(case, way)
                 case.samples.append(case.outputs if found is None else self._held.all(found))
+                del found  # which would else be there while the next one is made
             if case.samples[number] is not case.outputs:
                 yield case.samples[number]
 
@@ -110,20 +111,21 @@ class Noise:
 
     def moved(self, case: Case, way: str) -> Sequence[object] | None:
         """The outputs, moved in one way; None where that way moves nothing or cannot be run."""
+        self._held.make_room()
         if way in ("double", "definition"):
             return self._in_other_types(case, way)
         if way in GATED_WAYS:
             return self._decided(case, *GATED_WAYS[way])
         feed = case.feed
         if way in ("inputs", "both", "both again", "both once more"):
-            moved = {name: _moved(value, seed=WAYS.index(way)) for name, value in feed.items()}
+            moved = {name: self._moved(value, WAYS.index(way)) for name, value in feed.items()}
             if way == "inputs" and all(moved[name] is feed[name] for name in feed):
                 return None
             feed = moved
         other = way if way == "engine" or way in _MOVERS else "weights"
         runner = self._runner if way == "inputs" else self._other(other)
         if way == "weights" and self._fed:
-            moved = {name: _moved(feed[name], seed=len(WAYS)) for name in self._fed if name in feed}
+            moved = {name: self._moved(feed[name], len(WAYS)) for name in self._fed if name in feed}
             feed = {**feed, **moved}
         if other == "weights" and self._fed:  # which are inputs, and moved with them
             runner = runner or self._runner
@@ -133,6 +135,15 @@ class Noise:
             return list(runner.run(feed))[: len(case.outputs)]
         except CannotRun:
             return None
+
+    def kept(self, moved: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """What is fed besides, held as samples are."""
+        return self._held.feed(moved)
+
+    def _moved(self, value: object, seed: int) -> object:
+        """An input that is moved, held as samples are."""
+        moved = _moved(value, seed)
+        return moved if moved is value else self._held.one(moved)
 
     def _decided(self, case: Case, cut: Cut, direction: int) -> Sequence[object] | None:
         """The outputs where gates decide the other way, of what lies on one side of their kinks."""
@@ -236,7 +247,11 @@ class _Gated:
             of_operands = Case(case.feed, compared, case.draw)
             samples = (self.noise.moved(of_operands, way) for way in self.ways)
             widths = widths_of(compared, (sample for sample in samples if sample is not None))
-            self._known = case, {one: self.gates.moved(compared, widths, one) for one in (-1, 1)}
+            known: dict[int, Mapping[str, np.ndarray] | None] = {}
+            for one in (-1, 1):
+                moved = self.gates.moved(compared, widths, one)
+                known[one] = None if moved is None else self.noise.kept(moved)
+            self._known = case, known
         return self._known[1][direction]
 
 

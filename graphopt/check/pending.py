@@ -9,8 +9,10 @@ import onnx_ir as ir
 
 from graphopt.check.feeds import Contents
 from graphopt.check.given import Given
+from graphopt.check.heap import give_back
 from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
+from graphopt.model.mapped import rest
 
 
 class Pending:
@@ -33,5 +35,7 @@ class Pending:
                 self._workplace, self._model, self._limit, given=self._given, tolerance=self._tolerance,
                 contents=contents,
             )  # fmt: skip
+            rest(self._model)
+            give_back()
             self.seconds += time.perf_counter() - started
         return self._reference

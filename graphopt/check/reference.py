@@ -17,7 +17,7 @@ import onnx_ir as ir
 from graphopt.check.branches import Branches, watched
 from graphopt.check.double import is_small
 from graphopt.check.engine import REFERENCE
-from graphopt.check.feeds import NOTHING, Contents, Feed, holding
+from graphopt.check.feeds import NOTHING, Contents, Feed, holding, may_be_mask
 from graphopt.check.foreign import cut
 from graphopt.check.given import Given
 from graphopt.check.held import Held
@@ -35,6 +35,7 @@ from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
 from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
+from graphopt.model.mapped import let_go
 from graphopt.model.oversized import oversized
 
 PROGRAM = 3e-5  # relative: Winograd's transforms and short polynomials of a program, amplified by its layers
@@ -194,13 +195,15 @@ class Reference:
         if left <= 0:
             raise OutOfTime
         feed = holding(feed, self._contents)
+        self._held.make_room()
         try:
             outputs = list(self.runner.run(feed, left))
         except CannotRun as error:
             self._failure = str(error)
             return False
         self.branches.note(outputs[self._count :])
-        self.cases.append(Case(self._held.feed(feed), self._held.all(outputs[: self._count]), draw))
+        fed = self._held.feed(feed, (one.default for one in self.inputs))
+        self.cases.append(Case(fed, self._held.all(outputs[: self._count]), draw))
         return True
 
     def check(self, candidate: ir.Model) -> Verification:
@@ -259,6 +262,8 @@ class Reference:
             found = compare(one, other, samples=samples, limit=limit, nature=nature)
             if found.reason is None:
                 break
+        for sample in samples:
+            let_go(sample)
         return found
 
     def defined(self, name: str, case: Case, other: object, least: float) -> Difference | None:
@@ -295,7 +300,7 @@ class Reference:
         )  # fmt: skip
 
     def _shut_rows(self) -> bool | None:
-        masks = [value for case in self.cases for value in case.feed.values() if _may_be_mask(value)]
+        masks = [value for case in self.cases for value in case.feed.values() if may_be_mask(value)]
         return any(not np.asarray(value).any(axis=-1).all() for value in masks) if masks else None
 
 
@@ -329,6 +334,7 @@ class Comparison:
             if name in self._reference.excluded:
                 continue
             found = self._difference(name, case, one, other)
+            let_go(one)
             self._worst = Difference(
                 max(self._worst.max_abs, found.max_abs), max(self._worst.max_rel, found.max_rel), found.reason,
                 max(self._worst.rounding, found.rounding),
@@ -372,13 +378,6 @@ class Comparison:
             names = ", ".join(f"'{name}'" for name in dict.fromkeys(self._overruled))
             limited = f"{self._reference.engine} gives {names} otherwise than ONNX's own evaluator, whose results hold"
         return self._different or self._reference.verdict("verified", None, self._worst, feeds, self._least, limited)
-
-
-def _may_be_mask(value: object) -> bool:
-    array = value if isinstance(value, np.ndarray) else None
-    if array is None or array.ndim < 2 or array.size == 0 or array.dtype.kind not in "bi":
-        return False
-    return array.dtype.kind == "b" or bool(((array == 0) | (array == 1)).all())
 
 
 def _same_dims(some: Sequence[object], others: Sequence[object]) -> bool:

@@ -109,7 +109,7 @@ class Workplace:
         """The model without its large weights as a file, and those weights by name; the last is not written again."""
         if self._written is not None and self._written[0] is model and handed_from is not None:
             return self._written[1:]
-        given = self_contained(model, handed_from=handed_from)
+        given = self_contained(model, handed_from=handed_from, late=True)
         self._count += 1
         path = self.folder / f"{self._count}.onnx"
         path.write_bytes(given.proto.SerializeToString())

@@ -169,35 +169,44 @@ def _exact(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray]) -
     return replace(EQUAL, reason=reason)
 
 
+def _distance(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """How far numbers are from others, in the place of the first ones: each array is twice a large output."""
+    np.subtract(some, others, out=some)
+    return np.asarray(np.abs(some, out=some))
+
+
 def _floats(
     expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float, nature: Nature
 ) -> Difference:
     kind = expected.dtype
     one, other = expected.astype(np.float64), found.astype(np.float64)
-    others = [sample.astype(np.float64) for sample in samples]
     undecided = np.zeros(one.shape, bool)
-    for sample in others:
-        undecided |= ~_alike(one, sample)
+    for sample in samples:
+        undecided |= ~_alike(one, sample.astype(np.float64))
     apart = ~_alike(one, other) & ~undecided
     if nature.summed:
         apart &= np.isfinite(one) | np.isfinite(other)
     if apart.any():
         nan = bool((np.isnan(one) != np.isnan(other))[apart].any())
         return replace(EQUAL, reason=f"{'NaN' if nan else 'infinity'} stands in other places")
-    usable = np.isfinite(one) & np.isfinite(other) & ~undecided
-    distance = np.where(usable, np.abs(np.where(usable, one, 0) - np.where(usable, other, 0)), 0.0)
-    magnitude = np.where(usable, np.abs(np.where(usable, one, 0)), 0.0)
-    scale = magnitude + largest_beside(magnitude)
+    unusable = ~(np.isfinite(one) & np.isfinite(other) & ~undecided)
+    one[unusable], other[unusable] = 0, 0
+    distance = _distance(other, one)
+    scale = np.abs(one)
+    scale = scale + largest_beside(scale)
     if nature.bounded:
         scale = np.maximum(scale, SPACING[kind.name] / max(limit, SPACING[kind.name]))
     relative = np.divide(distance, scale, out=np.where(distance > 0, np.inf, 0.0), where=scale > 0)
     max_abs, max_rel = float(np.max(distance)), float(np.max(relative))
+    del other, relative
     beyond = np.maximum(distance - limit * scale, 0.0)
     if not beyond.any():
         return Difference(max_abs, max_rel, None)
     noise = np.zeros(one.shape)
-    for sample in others:
-        noise = np.maximum(noise, np.where(usable, np.abs(np.where(usable, sample, 0) - np.where(usable, one, 0)), 0.0))
+    for sample in samples:
+        moved = sample.astype(np.float64)
+        moved[unusable] = 0
+        np.maximum(noise, _distance(moved, one), out=noise)
     if nature.stepped and np.count_nonzero(beyond) <= MULTIPLE * np.count_nonzero(noise > limit * scale):
         # Which elements stand beside a tie is luck: as many others may be as far off as the samples are anywhere.
         beyond = np.where(distance <= np.max(noise) + limit * scale, 0.0, beyond)
@@ -207,7 +216,7 @@ def _floats(
     if rounding <= MULTIPLE:
         return Difference(max_abs, max_rel, None, rounding)
     reason = f"off by {max_rel:.1e}, more than {limit:.0e} for {kind}"
-    if others:
+    if samples:
         times = "far more than" if not np.isfinite(rounding) or rounding > 1e6 else f"{rounding:.0f} x"
         reason += f", and {times} the model's own rounding"
     return Difference(max_abs, max_rel, reason, rounding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from graphopt.files.place import Place, confirm, find_place, replaced_mode, told
@@ -26,7 +26,7 @@ def prepared(path: str | os.PathLike[str], data: bytes | memoryview) -> Iterator
     place = find_place(path)
     if place.stream:
         yield
-        write_through(place, data)
+        write_through(place, (data,))
         return
     with contextlib.ExitStack() as stack:
         with told(place.given):
@@ -43,11 +43,12 @@ def publish(draft: Path, place: Place) -> None:
     confirm(place.given, place.path.parent)
 
 
-def write_through(place: Place, data: bytes | memoryview) -> None:
+def write_through(place: Place, pieces: Iterable[bytes | memoryview]) -> None:
     """Write to a device or pipe as it stands; raises SaveError."""
     with told(place.given):
         descriptor = os.open(place.path, os.O_WRONLY | os.O_TRUNC)
         try:
-            write_all(descriptor, data)
+            for piece in pieces:
+                write_all(descriptor, piece)
         finally:
             os.close(descriptor)

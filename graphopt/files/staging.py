@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from graphopt.files.leftovers import settle
@@ -79,9 +79,14 @@ class Staging:
 
     def write(self, name: str, data: bytes | memoryview, mode: int | None = None) -> Path:
         """A file in the hidden folder, on disk."""
+        return self.write_pieces(name, (data,), mode)
+
+    def write_pieces(self, name: str, pieces: Iterable[bytes | memoryview], mode: int | None = None) -> Path:
+        """The same of what follows one another in the file."""
         path = self.path / name
         with Writer(path, mode, is_summed=False) as file:
-            file.write(data)
+            for piece in pieces:
+                file.write(piece)
         return path
 
 

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.given import Given
+from graphopt.check.held import Held
 from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import Verification
@@ -49,11 +50,12 @@ def accepted(reference: Reference) -> Reference:
 def compared(reference: Reference, original: ir.Model, program: Program | session.Bundle) -> Verification:
     """A program held to what the model gives; the same with one thread, bit for bit. Raises VerificationError."""
     comparison = Comparison(reference, [value.name or "" for value in original.graph.outputs], program=True)
+    held = Held()
     alone = program.another(threads=1) if isinstance(program, session.Program) and program.is_shared else None
     for case in comparison.cases:
         feed = {name: np.asarray(value) for name, value in case.feed.items()}
         try:
-            outputs = program.run(None, feed)
+            outputs = held.all(program.run(None, feed))
         except CannotRun as error:
             comparison.fail(case, error)
             break
@@ -61,6 +63,6 @@ def compared(reference: Reference, original: ir.Model, program: Program | sessio
             break
         if alone is not None:
             pairs = zip(outputs, alone.run(None, feed), strict=True)
-            if any(one.tobytes() != other.tobytes() for one, other in pairs):
+            if any(np.asarray(one).tobytes() != other.tobytes() for one, other in pairs):
                 raise VerificationError("several threads do not give what one gives; nothing was written.")
     return comparison.verification

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from graphopt.check.feeds import NOTHING
 from graphopt.check.given import Feeds, Given, read_feeds
+from graphopt.check.heap import give_back
 from graphopt.check.pending import Pending
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF, Verification
@@ -30,6 +31,7 @@ from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
+from graphopt.model.mapped import rest
 from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
@@ -373,6 +375,8 @@ def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Com
                 )
             progress("comparing with ONNX Runtime")
             verdicts.append(compared(accepted(pending.get(contents)), original, program))
+            rest(original)
+            give_back()
             if verdicts[-1].passed:
                 remade = None if len(verdicts) == 1 else verdicts[0].reason
                 return Compiled(

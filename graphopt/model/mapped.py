@@ -13,6 +13,34 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphopt.model.tensors import tensors_of
+
+
+def let_go(array: object) -> None:
+    """Take the pages of an array in a map of a file out of the process's memory; they come back when they are read.
+
+    Other arrays stay as they are.
+    """
+    base = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    if not isinstance(array, np.ndarray) or not isinstance(base, mmap.mmap) or not memoryview(base).readonly:
+        return
+    first, end = np.lib.array_utils.byte_bounds(array)
+    start = np.frombuffer(base, np.uint8).ctypes.data
+    begin = -(-(first - start) // mmap.PAGESIZE) * mmap.PAGESIZE
+    stop = (end - start) // mmap.PAGESIZE * mmap.PAGESIZE
+    if stop > begin and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED, begin, stop - begin)
+
+
+def rest(model: ir.Model) -> None:
+    """Let go of the pages that were read of a model's data files, until they are read again."""
+    for tensor in tensors_of(model):
+        if isinstance(tensor, MappedTensor):
+            tensor.rest()
+
 
 class DataFile:
     """A data file, mapped when the first of its tensors is read. The map goes with the last tensor."""
@@ -60,6 +88,11 @@ class MappedTensor(ir.ExternalTensor):
             return
         little = np.dtype(self.dtype.numpy()).newbyteorder("<")
         self._array = np.frombuffer(self.raw, little, self.size, self.offset or 0).reshape(shape)
+
+    def rest(self) -> None:
+        """Let go of the pages that were read; the array stays, and reads them again."""
+        if self._array is not None:
+            let_go(self._array)
 
     def release(self) -> None:
         """Let go of the array; the map stays for the other tensors."""

@@ -1,13 +1,12 @@
 """Reading a model's file: large initializers become arrays of their own at once, and only the rest is parsed.
 
-A parsed model keeps its initializers for as long as one of them lives, and gives a copy to whoever reads one. Fields
-are found as protobuf writes them (https://protobuf.dev/programming-guides/encoding).
+A parsed model keeps its initializers for as long as one of them lives, and gives a copy to whoever reads one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -17,13 +16,10 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from graphopt.model.wire import BYTES, GRAPH, INITIALIZER, RAW, Field, Otherwise, as_field, between, fields
+
 Array = npt.NDArray[Any]
 LARGE = 64 << 10  # bytes of an initializer that is worth an array of its own
-_MOST_VARINT = 10  # bytes of a number
-_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # forms of fields
-_GRAPH = onnx.ModelProto.GRAPH_FIELD_NUMBER
-_INITIALIZER = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
-_RAW = onnx.TensorProto.RAW_DATA_FIELD_NUMBER
 # The fields beside its raw data of a tensor that is taken: none of them holds or names other data.
 _BESIDE = frozenset((
     onnx.TensorProto.DIMS_FIELD_NUMBER, onnx.TensorProto.DATA_TYPE_FIELD_NUMBER, onnx.TensorProto.NAME_FIELD_NUMBER,
@@ -42,26 +38,13 @@ _ELSEWHERE = onnx.TensorProto(
 ).SerializeToString()
 
 
-class _Otherwise(Exception):
-    """The file is written in a way that is left to protobuf, or damaged, which protobuf will say."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    number: int
-    form: int
-    start: int  # bytes of the file before it, ...
-    value: int  # ... before its content, ...
-    stop: int  # ... and before the next field
-
-
 @dataclass(frozen=True, slots=True)
 class _Taken:
     """An initializer with an array of its own."""
 
     name: str
-    field: _Field  # of the graph
-    raw: _Field  # of the tensor
+    field: Field  # of the graph
+    raw: Field  # of the tensor
     array: Array
 
 
@@ -91,37 +74,37 @@ def parsed(file: BinaryIO) -> Parsed:
         arrays = {one.name: one.array for one in taken}
         if len(arrays) == len(taken) > 0:  # a name that stands twice is refused, in the words for all models
             return Parsed(onnx.ModelProto.FromString(_rest(file, graph, taken)), arrays)
-    except (_Otherwise, DecodeError):
+    except (Otherwise, DecodeError):
         pass
-    return Parsed(onnx.ModelProto.FromString(_between(file, 0, file.seek(0, 2))), {})
+    return Parsed(onnx.ModelProto.FromString(between(file, 0, file.seek(0, 2))), {})
 
 
-def _large(file: BinaryIO, size: int) -> tuple[_Field, list[_Taken]]:
+def _large(file: BinaryIO, size: int) -> tuple[Field, list[_Taken]]:
     """The field of the graph, and its initializers that get arrays."""
-    graphs = [one for one in _fields(file, 0, size) if one.number == _GRAPH]
-    if len(graphs) != 1 or graphs[0].form != _BYTES:
-        raise _Otherwise
+    graphs = [one for one in fields(file, 0, size) if one.number == GRAPH]
+    if len(graphs) != 1 or graphs[0].form != BYTES:
+        raise Otherwise
     graph, found = graphs[0], []
-    for field in _fields(file, graph.value, graph.stop):
-        if field.number == _INITIALIZER and field.form == _BYTES and field.stop - field.value >= LARGE:
+    for field in fields(file, graph.value, graph.stop):
+        if field.number == INITIALIZER and field.form == BYTES and field.stop - field.value >= LARGE:
             taken = _taken(file, field)
             found += [] if taken is None else [taken]
     return graph, found
 
 
-def _taken(file: BinaryIO, field: _Field) -> _Taken | None:
+def _taken(file: BinaryIO, field: Field) -> _Taken | None:
     """An initializer with its array; None where its data are small, in another field, or do not fit its dims."""
-    fields = list(_fields(file, field.value, field.stop))
-    raws = [one for one in fields if one.number == _RAW]
-    beside = [one for one in fields if one.number != _RAW]
+    inside = list(fields(file, field.value, field.stop))
+    raws = [one for one in inside if one.number == RAW]
+    beside = [one for one in inside if one.number != RAW]
     if len(raws) != 1 or any(one.number not in _BESIDE for one in beside):
         return None
     (raw,) = raws
-    header = onnx.TensorProto.FromString(b"".join(_between(file, one.start, one.stop) for one in beside))
+    header = onnx.TensorProto.FromString(b"".join(between(file, one.start, one.stop) for one in beside))
     size, name = raw.stop - raw.value, header.name
     if header.data_location != onnx.TensorProto.DEFAULT:
         return None
-    if raw.form != _BYTES or size < LARGE or header.data_type not in _TYPES or not isinstance(name, str) or not name:
+    if raw.form != BYTES or size < LARGE or header.data_type not in _TYPES or not isinstance(name, str) or not name:
         return None
     dtype = ir.DataType(header.data_type).numpy()
     if any(dim < 1 for dim in header.dims) or math.prod(header.dims) * dtype.itemsize != size:
@@ -129,70 +112,18 @@ def _taken(file: BinaryIO, field: _Field) -> _Taken | None:
     array = np.empty(tuple(header.dims), dtype.newbyteorder("<"))
     file.seek(raw.value)
     if file.readinto(array.reshape(-1).view(np.uint8).data) != size:  # type: ignore[attr-defined]
-        raise _Otherwise
+        raise Otherwise
     array.flags.writeable = False
     return _Taken(name, field, raw, array)
 
 
-def _rest(file: BinaryIO, graph: _Field, taken: list[_Taken]) -> bytes:
+def _rest(file: BinaryIO, graph: Field, taken: list[_Taken]) -> bytes:
     """The file with those initializers as external ones."""
     inside, at = [], graph.value
     for one in taken:
-        kept = _between(file, one.field.value, one.raw.start) + _between(file, one.raw.stop, one.field.stop)
-        inside += [_between(file, at, one.field.start), _as_field(_INITIALIZER, kept + _ELSEWHERE)]
+        kept = between(file, one.field.value, one.raw.start) + between(file, one.raw.stop, one.field.stop)
+        inside += [between(file, at, one.field.start), as_field(INITIALIZER, kept + _ELSEWHERE)]
         at = one.field.stop
-    inside.append(_between(file, at, graph.stop))
+    inside.append(between(file, at, graph.stop))
     size = file.seek(0, 2)
-    return _between(file, 0, graph.start) + _as_field(_GRAPH, b"".join(inside)) + _between(file, graph.stop, size)
-
-
-def _fields(file: BinaryIO, start: int, stop: int) -> Iterator[_Field]:
-    """The fields of a message between two places of the file."""
-    at = start
-    while at < stop:
-        file.seek(at)
-        head = file.read(min(2 * _MOST_VARINT, stop - at))
-        tag, used = _varint(head, 0)
-        number, form = tag >> 3, tag & 7
-        if form == _BYTES:
-            length, used = _varint(head, used)
-        elif form == _VARINT:
-            length = _varint(head, used)[1] - used
-        elif form in (_EIGHT_BYTES, _FOUR_BYTES):
-            length = 8 if form == _EIGHT_BYTES else 4
-        else:
-            raise _Otherwise
-        field = _Field(number, form, at, at + used, at + used + length)
-        if field.stop > stop:
-            raise _Otherwise
-        yield field
-        at = field.stop
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and the place behind it."""
-    number = 0
-    for place, byte in enumerate(data[at : at + _MOST_VARINT]):
-        number |= (byte & 127) << 7 * place
-        if byte < 128:
-            return number, at + place + 1
-    raise _Otherwise
-
-
-def _as_field(number: int, content: bytes) -> bytes:
-    """A message as a field of another one."""
-    return _number(number << 3 | _BYTES) + _number(len(content)) + content
-
-
-def _number(number: int) -> bytes:
-    """A number as protobuf writes it."""
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes((*found, number))
-
-
-def _between(file: BinaryIO, start: int, stop: int) -> bytes:
-    file.seek(start)
-    return file.read(stop - start)
+    return between(file, 0, graph.start) + as_field(GRAPH, b"".join(inside)) + between(file, graph.stop, size)

@@ -28,6 +28,7 @@ from graphopt.model.data_file import (
     write_data,
 )
 from graphopt.model.tensors import tensors_of, with_external_replaced
+from graphopt.model.writing import Piece, pieces_of
 
 # A protobuf message cannot pass 2 GB; data above this goes into a file of its own even when the input was one file.
 SINGLE_FILE_LIMIT = 1_900_000_000  # bytes
@@ -103,7 +104,7 @@ def save(
             f"only; write to '{place.path}'."
         )
     if place.stream:
-        write_through(place, _serialized(model, {}))
+        write_through(place, _pieces(model, {}))
         return
     with contextlib.ExitStack() as stack:
         with told(place.given):
@@ -112,17 +113,16 @@ def save(
             if old and not large:
                 note_orphans(stage, old)
         outside = write_data(large, place, stage, old) if large else {}
-        content = _serialized(model, outside)
+        content = _pieces(model, outside)
         with told(place.given):
-            draft = stage.write("model", content, replaced_mode(place.path))
+            draft = stage.write_pieces("model", content, replaced_mode(place.path))
         publish(draft, place)
 
 
-def _serialized(model: ir.Model, outside: Outside) -> bytes:
-    """The bytes of the .onnx file. Tensors that are not `outside` move into it, wherever they lie; raises SaveError."""
+def _pieces(model: ir.Model, outside: Outside) -> list[Piece]:
+    """The .onnx file. Tensors that are not `outside` move into it, wherever they lie; raises SaveError."""
     with _self_contained(model, outside):
-        content: bytes = to_proto(model).SerializeToString(deterministic=True)
-    return content
+        return pieces_of(model, to_proto)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from graphopt.model.collection import paused_collection
 from graphopt.model.inside import bring_inside
+from graphopt.model.late import order_late
 from graphopt.model.save import to_proto
 
 STAND_IN = "weights.bin"  # the location of tensors that are handed over; ONNX Runtime asks that such a file exists
@@ -28,13 +29,15 @@ class SelfContained:
 
 
 @paused_collection()
-def self_contained(model: ir.Model, handed_from: int | None = None) -> SelfContained:
+def self_contained(model: ir.Model, handed_from: int | None = None, *, late: bool = False) -> SelfContained:
     """The model with all data inside, or with initializers of at least `handed_from` bytes to be handed over.
 
     Only initializers of the main graph can be handed to an engine. Strings and types of less than a byte stay inside.
-    The model itself is not changed.
+    With `late`, what follows from constants stands right before its first reader. The model itself is not changed.
     """
     copy = model.clone()
+    if late:
+        order_late(copy.graph)
     handed: dict[str, ir.TensorProtocol] = {}
     for name, value in copy.graph.initializers.items():
         tensor = value.const_value

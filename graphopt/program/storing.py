@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.model.mapped import let_go
 from graphopt.program.moves import moved, moves_between
 from graphopt.program.weights import FIRST, Held
 from kernels.emit.making import NOTHING, Combine, Making, MakingStep, Move
@@ -82,7 +83,9 @@ class _File:
         one = self.held[entry]
         if self.is_transformed(entry):
             assert one.array is not None and isinstance(one.packing, Transforming), "asked for"
-            return np.ascontiguousarray(one.packing.taps(one.array)).reshape(-1).view(np.uint8)
+            taps = np.ascontiguousarray(one.packing.taps(one.array)).reshape(-1).view(np.uint8)
+            let_go(one.array)
+            return taps
         return self.weights[one.start : one.start + one.size]
 
     def put(self, entry: int) -> None:
@@ -105,7 +108,9 @@ class _File:
         if array is None:
             return None
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return hashlib.sha256(raw.data).digest() + repr((array.shape, array.dtype.str)).encode()
+        found = hashlib.sha256(raw.data).digest() + repr((array.shape, array.dtype.str)).encode()
+        let_go(array)
+        return found
 
     def content(self) -> Bytes:
         """The file; the block itself where that is the same."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.model.mapped import let_go
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.region import Lowered
 from kernels.kernel import Packing, Transforming
@@ -64,17 +65,22 @@ class Weights:
     def _place(self, lowered: Lowered, constant: Buffer) -> int:
         known = lowered.constants[constant]
         packed = self._packed.get((id(known.array), known.packing))
-        raw = np.ascontiguousarray(known.packed() if packed is None else packed).reshape(-1).view(np.uint8)
-        alike = self._alike.setdefault((raw.size, raw[:FIRST].tobytes()), [])
-        for start in alike:
-            if _are_equal(self._block[start : start + raw.size], raw):
-                return start
         start = self._top
+        raw = self._block[start : start + constant.size]  # where it stays, unless it is there already
+        if packed is None:
+            known.fill(raw)
+            let_go(known.array)
+        else:
+            raw[:] = packed
+        alike = self._alike.setdefault((raw.size, raw[:FIRST].tobytes()), [])
+        for other in alike:
+            if _are_equal(self._block[other : other + raw.size], raw):
+                raw[:] = 0
+                return other
         alike.append(start)
         taps = isinstance(known.packing, Transforming) and known.packing.is_stored_as_taps
         kept = taps or (self._keep and not isinstance(known.packing, Rounded))  # nothing else is made of those
         self.held.append(Held(start, raw.size, known.packing, known.array if kept else None))
-        self._block[start : start + raw.size] = raw
         self._top += _filled(raw.size)
         return start
 

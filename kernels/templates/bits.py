@@ -102,22 +102,26 @@ class ColumnPacking:
 
     def pack(self, array: Array) -> Array:
         """The packed form."""
+        packed = np.zeros(self.elements, array.dtype)
+        self.fill(array, packed)
+        return packed
+
+    def fill(self, array: Array, packed: Array) -> None:
+        """Write the packed form over zeros."""
         product = self.product
         given = np.ascontiguousarray(array).reshape(product.columns, -1)
         if self.kind == "zeros" and product.zeros == "codes":
             shifts = np.arange(product.each, dtype=np.uint8) * product.bits
             codes = given.astype(np.uint8)[..., None] >> shifts & np.uint8((1 << product.bits) - 1)
             given = codes.reshape(product.columns, -1)[:, : product.blocks]
-        parts = []
         for group in self.groups:
             size = group.size * self.lanes
             for panel in range(group.count):
                 first = group.start * self.lanes + panel * size
-                whole = np.zeros((self.numbers, size), given.dtype)
-                some = given[first : first + size].T
-                whole[:, : some.shape[1]] = some
-                parts.append(whole.reshape(-1, self.together, size).transpose(0, 2, 1).reshape(-1))
-        return np.concatenate(parts)
+                some = given[first : first + size]
+                found = packed[first * self.numbers : (first + size) * self.numbers]
+                found = found.reshape(-1, size, self.together)  # [number / together][column][number]
+                found[:, : len(some)] = some.reshape(len(some), -1, self.together).transpose(1, 0, 2)
 
 
 def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...]:

@@ -51,6 +51,12 @@ class PanelPacking:
 
     def pack(self, array: Array) -> Array:
         """The panels of all matrices, one after the other."""
+        packed = np.zeros(self.elements, array.dtype)
+        self.fill(array, packed)
+        return packed
+
+    def fill(self, array: Array, packed: Array) -> None:
+        """Write the panels over zeros."""
         flat = np.ascontiguousarray(array).reshape(-1)
         size = flat.itemsize
         view = np.lib.stride_tricks.as_strided(
@@ -59,18 +65,25 @@ class PanelPacking:
             (self.apart * size, (self.row or self.columns) * size, self.column * size),
             writeable=False,
         )
-        steps, padded = self._steps, view
-        if (steps * self.group, self._padded_columns) != (self.depth, self.columns):
-            padded = np.zeros((self.matrices, steps * self.group, self._padded_columns), flat.dtype)
-            padded[:, : self.depth, : self.columns] = view
-        lanes_last = padded.reshape(self.matrices, steps, self.group, self._padded_columns).transpose(0, 1, 3, 2)
-        panels = []
-        for matrix in lanes_last:
+        steps = self._steps
+        for number, matrix in enumerate(view):
             for group in self.groups:
                 width = group.size * self.lanes
-                start = group.start * self.lanes
-                part = matrix[:, start : start + width * group.count]
-                panels.append(part.reshape(steps, group.count, width, self.group).transpose(1, 0, 2, 3).reshape(-1))
-        if len(panels) == 1:
-            return panels[0]
-        return np.concatenate(panels) if panels else np.zeros(0, flat.dtype)
+                first = number * self.words + group.start * self.lanes * steps
+                panels = packed[first * self.group : (first + group.count * width * steps) * self.group]
+                columns = matrix[:, group.start * self.lanes : group.start * self.lanes + group.count * width]
+                self._place(columns, panels.reshape(group.count, steps, width, self.group))
+
+    def _place(self, columns: Array, panels: Array) -> None:
+        """Columns in [panel][step][column of the panel][element of the step]; the last panel may lack some."""
+        width, end, steps = panels.shape[2], columns.shape[1], self.depth // self.group
+        whole = end // width
+        parts = [(columns[:, : whole * width].reshape(self.depth, whole, width), panels[:whole])]
+        if end > whole * width:
+            parts.append((columns[:, None, whole * width :], panels[whole : whole + 1, :, : end - whole * width]))
+        for some, found in parts:
+            inside = some[: steps * self.group].reshape(steps, self.group, *some.shape[1:])
+            found[:, :steps] = inside.transpose(2, 0, 3, 1)
+            if self.depth > steps * self.group:
+                rest = some[steps * self.group :]
+                found[:, steps, :, : len(rest)] = rest.transpose(1, 2, 0)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from graphopt.program.regions.buffer import Buffer, Place
 from kernels.control import Control
-from kernels.kernel import Kernel, Packing
+from kernels.kernel import Filling, Kernel, Packing
 from kernels.listing import Argument
 from kernels.size import Dim, Size
 from kernels.target import Target
@@ -69,6 +69,13 @@ class Constant:
     def packed(self) -> npt.NDArray[np.generic]:
         """As the kernel reads it."""
         return self.array if self.packing is None else self.packing.pack(self.array)
+
+    def fill(self, packed: npt.NDArray[np.uint8]) -> None:
+        """Write it over zeros, in bytes, without a copy where that can be done."""
+        if isinstance(self.packing, Filling):
+            self.packing.fill(self.array, packed.view(self.array.dtype))
+        else:
+            packed[:] = np.ascontiguousarray(self.packed()).reshape(-1).view(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)

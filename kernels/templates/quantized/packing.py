@@ -22,6 +22,7 @@ from kernels.templates.quantized.arithmetic import PER_WORD, ByteArithmetic, ele
 from kernels.templates.quantized.problem import QuantizedConvolution
 
 Array = npt.NDArray[np.generic]
+TOGETHER = 1 << 18  # elements that are packed at once
 
 
 def runs_are_rows(problem: QuantizedConvolution) -> bool:
@@ -97,29 +98,38 @@ class TilePacking:
         """The packed weights, int8."""
         geometry = self.problem.geometry
         groups, width, depth = geometry.groups, geometry.width, geometry.depth
-        given = np.ascontiguousarray(array).reshape(groups, width, depth, *geometry.kernel).astype(np.int64)
-        shift = shift_of_b(self.arithmetic, self.problem.weights_dtype)
+        given = array.reshape(groups, width, depth, *geometry.kernel)
         assert self.problem.weights_zero is not None, "checked at construction: these weights are constant"
         zeros = np.broadcast_to(np.array(self.problem.weights_zero, np.int64), groups * width).reshape(groups, width)
-        held, zeros = given + shift, zeros + shift
-        if not self.has_zeros:
-            held, zeros = held - zeros[:, :, None, None, None, None], np.zeros_like(zeros)
-        elements = depth * int(np.prod(geometry.kernel))
-        correction = elements * zeros - held.sum(axis=(2, 3, 4, 5))
-        order = held.transpose(0, 1, 3, 4, 5, 2)  # planes, rows, columns, channels
         whole = np.zeros((groups, -(-width // self.lanes) * self.lanes, self.heads + self.words), np.int32)
-        whole[:, :width, 0] = correction.astype(np.int32)
-        if self.has_zeros:
-            whole[:, :width, 1] = zeros
-        whole[:, :width, self.heads :] = self._words(order.reshape(groups, width, -1, run_elements(self.problem)))
-        parts = []
+        some = max(1, TOGETHER // max(1, given.size // width))  # channels at once: sums take eight times the bytes
+        for first in range(0, width, some):
+            place = slice(first, min(first + some, width))
+            self._place(given[:, place].astype(np.int64), zeros[:, place], whole[:, place])
+        packed = np.zeros(self.elements, np.int8)
+        words, start = packed.view(np.int32), 0
         for group in whole:
             for tiles in self.groups:
                 size = tiles.size * self.lanes
                 for tile in range(tiles.count):
                     first = tiles.start * self.lanes + tile * size
-                    parts.append(group[first : first + size].T.reshape(-1))
-        return np.concatenate(parts).view(np.int8)
+                    part = group[first : first + size].T
+                    words[start : start + part.size].reshape(part.shape)[...] = part
+                    start += part.size
+        return packed
+
+    def _place(self, given: npt.NDArray[np.int64], zeros: npt.NDArray[np.int64], whole: npt.NDArray[np.int32]) -> None:
+        """The words of some channels of each group."""
+        shift = shift_of_b(self.arithmetic, self.problem.weights_dtype)
+        held, zeros = given + shift, zeros + shift
+        if not self.has_zeros:
+            held, zeros = held - zeros[:, :, None, None, None, None], np.zeros_like(zeros)
+        correction = int(np.prod(held.shape[2:])) * zeros - held.sum(axis=(2, 3, 4, 5))
+        order = held.transpose(0, 1, 3, 4, 5, 2)  # planes, rows, columns, channels
+        whole[:, :, 0] = correction.astype(np.int32)
+        if self.has_zeros:
+            whole[:, :, 1] = zeros
+        whole[:, :, self.heads :] = self._words(order.reshape(*held.shape[:2], -1, run_elements(self.problem)))
 
     def _words(self, held: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """(group, channel, run, element) -> (group, channel, word)."""
