@@ -15,7 +15,7 @@ from typing import Any
 
 from graphopt.program.polynomials import record_like
 from kernels.kernel import Kernel
-from kernels.size import Dim, Size, at
+from kernels.size import Dim, Size, at, free
 from kernels.target import Target
 from kernels.templates.either import either, up_to
 from kernels.templates.template import WORKERS, Template
@@ -46,6 +46,13 @@ class Chooser:
 
     def kernel(self, name: str) -> Kernel:
         """The kernel `name`."""
+        single = None if self.template.single is None else self.template.single(self.problem, self.target)
+        if single is None:
+            return self._of_all(name)
+        few, many = single.template.kernel(single.problem, self.target, f"{name}_one"), self._of_all(f"{name}_many")
+        return _both(few, many, up_to(single.number, 1), name, f"{few.choice}, then {many.choice}")
+
+    def _of_all(self, name: str) -> Kernel:
         candidates = self.template.candidates(self.greatest, self.target)
         if self.template.estimate is None:
             return replace(
@@ -58,15 +65,9 @@ class Chooser:
         if best is None or loss <= APART * max(best[0][1], best[1][1]) or best[0][0] == best[1][0]:
             return self._built(alone, name, self.points)
         (few, _), (many, _), size = best
-        dim = self._own[0]
-        choice = f"{few} up to {dim.name}={size}, then {many}"
-        low, high = self._cut(size)
-        kernels = self._built(few, f"{name}_few", low), self._built(many, f"{name}_many", high)
-        is_few, shared = up_to(dim, size), None
-        if any(one.shared is not None for one in kernels):
-            one, other = (kernel.shared or kernel for kernel in kernels)
-            shared = either(one, other, is_few, f"{name}_shared")
-        return replace(either(*kernels, is_few, name), choice=choice, shared=shared)
+        dim, (low, high) = self._own[0], self._cut(size)
+        one, other = self._built(few, f"{name}_few", low), self._built(many, f"{name}_many", high)
+        return _both(one, other, up_to(free(dim), size), name, f"{few} up to {dim.name}={size}, then {many}")
 
     def _built(self, candidate: Any, name: str, points: Sequence[Here]) -> Kernel:
         cut = self._shared(candidate, points)
@@ -140,6 +141,14 @@ class Chooser:
         steady = self.template.steady
         chosen = near[0] if steady is None else max(near, key=steady)
         return chosen, worst[chosen]
+
+
+def _both(few: Kernel, many: Kernel, is_few: Size | int, name: str, choice: str) -> Kernel:
+    """Two kernels as one, with the blocks that several workers share of both."""
+    shared = None
+    if few.shared is not None or many.shared is not None:
+        shared = either(few.shared or few, many.shared or many, is_few, f"{name}_shared")
+    return replace(either(few, many, is_few, name), choice=choice, shared=shared)
 
 
 def _ladder(dim: Dim) -> list[int]:

@@ -259,7 +259,7 @@ class _Unifier:
             return buffer
         key = buffer, operand.packing
         if key not in self._moved:
-            self._moved[key] = replace(buffer, size=operand.bytes)
+            self._moved[key] = replace(buffer, id=self._sizes.id + 1 + len(self._moved), size=operand.bytes)
             self.constants[self._moved[key]] = Constant(known.array, operand.packing)
         return self._moved[key]
 

@@ -3,7 +3,7 @@
     blocks = few.blocks * is_few + many.blocks * (1 - is_few)        is_few = least(1, 1 // batch): up to 1
 
 What suits one image is slow for eight, and the reverse, where weights pass as often as there are images: no one choice
-serves both. A constant that the two read in different forms is an operand of each.
+serves both. A constant that the two read in different forms is an operand of each; other operands are those of both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from kernels.kernel import SIZES, Kernel, write_kernel
 from kernels.llvm.function import Function, Value
 from kernels.llvm.module import Module
-from kernels.size import Dim, Size, free, least
+from kernels.size import Size, greatest, least
 
 ALIGNMENT = 64  # bytes, of the scratch of the two
 AGAIN = ".again"  # ends the name of an operand that the second kernel reads in another form
@@ -25,9 +25,9 @@ def original(name: str) -> str:
     return name.removesuffix(AGAIN)
 
 
-def up_to(dim: Dim, size: int) -> Size | int:
-    """1 where a dim has at most this size, else 0."""
-    return least(1, size // free(dim))
+def up_to(number: Size | int, size: int) -> Size | int:
+    """1 where a number of a run is at most this one, else 0."""
+    return least(1, size // greatest(1, number))
 
 
 def either(few: Kernel, many: Kernel, is_few: Size | int, name: str) -> Kernel:
@@ -35,14 +35,17 @@ def either(few: Kernel, many: Kernel, is_few: Size | int, name: str) -> Kernel:
     module = Module(few.module.target)
     module.include(few.module)
     module.include(many.module)
-    operands = [replace(one, parts=None) for one in few.operands if one.role != SIZES]
-    known = {one.name: one for one in operands}
+    known = {one.name: replace(one, parts=None) for one in few.operands if one.role != SIZES}
     rows = [[one.name for one in few.operands], [one.name for one in many.operands]]
     for place, one in enumerate(many.operands):
+        if one.role == SIZES:
+            continue
         other = replace(one, parts=None)
-        if one.role != SIZES and known.get(one.name) != other:
+        if one.role != "constant" and one.name in known:  # what a run gives and takes lies in one place
+            known[one.name] = max(known[one.name], other, key=lambda operand: operand.elements)
+        elif known.get(one.name) != other:
             rows[1][place] = one.name + AGAIN
-            operands.append(replace(other, name=rows[1][place]))
+            known[rows[1][place]] = replace(other, name=rows[1][place])
     pointers = -(-8 * max(map(len, rows)) // ALIGNMENT) * ALIGNMENT
 
     def body(f: Function, given: dict[str, Value], block: Value, scratch: Value) -> None:
@@ -58,7 +61,7 @@ def either(few: Kernel, many: Kernel, is_few: Size | int, name: str) -> Kernel:
 
     blocks = [one.blocks if one.run_blocks is None else one.run_blocks for one in (few, many)]
     made = write_kernel(
-        module, name, operands, blocks[0] * is_few + blocks[1] * (1 - is_few), body,
+        module, name, tuple(known.values()), blocks[0] * is_few + blocks[1] * (1 - is_few), body,
         scratch_bytes=pointers + max(few.scratch_bytes, many.scratch_bytes), flops=max(few.flops, many.flops),
         traffic=max(few.traffic, many.traffic), candidate=f"{few.candidate} or {many.candidate}",
     )  # fmt: skip

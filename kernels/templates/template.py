@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kernels.kernel import Kernel, renamed
 from kernels.size import range_of
@@ -22,6 +22,15 @@ Candidate = TypeVar("Candidate")
 
 
 @dataclass(frozen=True, slots=True)
+class Single:
+    """What runs of a problem are in which a number is 1: a problem of another template."""
+
+    template: Template[Any, Any]
+    problem: Any
+    number: int  # a Size
+
+
+@dataclass(frozen=True, slots=True)
 class Template(Generic[Problem, Candidate]):
     """One way to write kernels.
 
@@ -33,7 +42,9 @@ class Template(Generic[Problem, Candidate]):
     blocks do some work more than once; None where they always may. `family(candidate)` is the algorithm, and within it
     the kind, as the shape of a tile: estimates compare candidates of one family better than two families, and two of a
     kind hardly differ. `steady(candidate)` orders candidates that are about as fast where one has to serve problems of
-    many sizes: the greatest first. Problems are frozen records, and refuse by themselves what no kernel computes.
+    many sizes: the greatest first. `single(problem, target)` is what another template computes better in some runs of a
+    problem with numbers that only a run knows; None where there is none. Problems are frozen records, and refuse by
+    themselves what no kernel computes.
     """
 
     name: str
@@ -45,6 +56,7 @@ class Template(Generic[Problem, Candidate]):
     repeats: Callable[[Problem, Candidate, Candidate], bool] | None = None
     family: Callable[[Candidate], tuple[str, Hashable]] | None = None
     steady: Callable[[Candidate], float] | None = None
+    single: Callable[[Problem, Target], Single | None] | None = None
     variant: str = ""  # of templates with one name: what its candidates are
 
     def likely(self, problem: Problem, target: Target) -> float:

@@ -14,9 +14,8 @@ from graphopt.program.regions.copies import dense
 from graphopt.program.regions.products import widened
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
-from kernels.templates.bits import BITS_PRODUCT, BitsProduct
-from kernels.templates.bits_dots import BITS_DOTS, fits
-from kernels.templates.bits_row import BITS_ROW
+from kernels.templates.bits import BitsProduct
+from kernels.templates.bits_any import BITS_OF_ANY_ROWS, of_one_row
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Buffer, Cast, Expression
 
@@ -46,8 +45,7 @@ def lower_bits(scope: Scope, node: ir.Node) -> None:
         sums = sums + (added if added.dtype is DType.F32 else Cast(DType.F32, added))
     value = sums if kind is DType.F32 else Cast(kind, sums)
     product = BitsProduct(rows, columns, depth, product.bits, product.block, product.zeros, Epilogue(value))
-    of_one = BITS_DOTS if fits(product, scope.target) else BITS_ROW
-    kernel = scope.kernel(of_one if rows == 1 else BITS_PRODUCT, product)
+    kernel = scope.kernel(of_one_row(product, scope.target) if rows == 1 else BITS_OF_ANY_ROWS, product)
     numbers = {"b": codes, "scales": np.asarray(scales, np.float32)}
     if zeros is not None:
         numbers["zeros"] = zeros if product.zeros == "codes" else np.asarray(zeros, np.float32)

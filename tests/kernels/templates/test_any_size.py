@@ -289,7 +289,7 @@ def test_one_of_two_kernels_by_a_size(target: Target) -> None:
 
     def built(problem: Gemm, _: GemmCandidate, target: Target, name: str) -> Kernel:
         few, many = (GEMM.build(problem, tile, target, f"{name}_{tile.rows}") for tile in tiles)
-        return either(few, many, up_to(LENGTH, last), name)
+        return either(few, many, up_to(free(LENGTH), last), name)
 
     kernel = AnySize(replace(GEMM, build=built), lambda b, s: Gemm(b * s, columns, depth), target, tiles[0])
     b = _random(depth, columns)
