@@ -17,7 +17,7 @@ from graphopt.program.polynomials import record_like
 from kernels.kernel import Kernel
 from kernels.size import Dim, Size, at, free
 from kernels.target import Target
-from kernels.templates.either import either, up_to
+from kernels.templates.either import either, is_one, up_to
 from kernels.templates.template import WORKERS, Template
 
 NEARLY = 1.03  # times the loss of another candidate
@@ -43,17 +43,25 @@ class Chooser:
     greatest: Any
     dims: Sequence[Dim]
     target: Target
+    given: tuple[Any, ...] = ()  # candidates that it chooses among; none: all
+
+    @cached_property
+    def candidates(self) -> tuple[Any, ...]:
+        """Those that it chooses among, the likely best one for the greatest sizes first."""
+        return self.given or self.template.candidates(self.greatest, self.target)
 
     def kernel(self, name: str) -> Kernel:
         """The kernel `name`."""
         single = None if self.template.single is None else self.template.single(self.problem, self.target)
         if single is None:
             return self._of_all(name)
-        few, many = single.template.kernel(single.problem, self.target, f"{name}_one"), self._of_all(f"{name}_many")
-        return _both(few, many, up_to(single.number, 1), name, f"{few.choice}, then {many.choice}")
+        few = single.template.kernel(single.problem, self.target, f"{name}_one")
+        suiting = tuple(filter(single.suits, self.candidates))
+        many = replace(self, given=suiting)._of_all(f"{name}_many")
+        return _both(few, many, is_one(single.number), name, f"{few.choice}, then {many.choice}")
 
     def _of_all(self, name: str) -> Kernel:
-        candidates = self.template.candidates(self.greatest, self.target)
+        candidates = self.candidates
         if self.template.estimate is None:
             return replace(
                 self.template.build(self.problem, candidates[0], self.target, name), choice=str(candidates[0])
@@ -131,7 +139,7 @@ class Chooser:
         assert estimate is not None, "the caller knows that it has one"
         return {
             one: {id(here): estimate(here.problem, one, self.target) / here.best for here in self.points}
-            for one in self.template.candidates(self.greatest, self.target)
+            for one in self.candidates
         }
 
     def _least(self, points: Sequence[Here]) -> tuple[Any, float]:

@@ -24,15 +24,19 @@ from kernels.target import Target
 from kernels.templates import gemm_choice
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.gemm import BlockPlace, GemmBuilder
-from kernels.templates.gemm_choice import GemmCandidate
+from kernels.templates.gemm_choice import GemmCandidate, lanes_of
 from kernels.templates.gemm_problem import Gemm
 from kernels.templates.grid import Group
+from kernels.templates.quantized.arithmetic import PER_WORD, best
 from kernels.templates.template import Template
 from kernels.templates.tile import Asked
 
 Array = npt.NDArray[np.generic]
 BITS = (2, 4, 8)
 TOGETHER = 16  # bytes of codes of a lane that are widened without a loop
+AHEAD = 2  # blocks of a panel between codes that are widened and those that are asked for
+WORD = 4  # bytes
+MOST = 8_355_000.0  # steps of the largest number of a block: below 127.5 * 65536, where the first digit is one byte
 
 
 class InvalidBits(KernelsError):
@@ -64,6 +68,11 @@ class BitsProduct:
     def gemm(self) -> Gemm:
         """The same product of float32."""
         return Gemm(self.rows, self.columns, self.depth, epilogue=self.epilogue)
+
+    @property
+    def of_columns(self) -> BitsProduct:
+        """One row by the same codes, which decides how these lie: for any rows alike."""
+        return replace(self, rows=1, epilogue=Epilogue())
 
     @property
     def blocks(self) -> int:
@@ -124,6 +133,18 @@ class ColumnPacking:
                 found[:, : len(some)] = some.reshape(len(some), -1, self.together).transpose(1, 0, 2)
 
 
+def in_words(product: BitsProduct, target: Target) -> bool:
+    """Whether codes lie in words of four bytes of a column: one row is computed by dot products of these.
+
+    Blocks are of whole vectors, and sums of their digits fit (bits_dots.py).
+    """
+    if target.is_gpu or PER_WORD[best(target)] != WORD:
+        return False
+    largest = product.block * ((1 << product.bits) - 1) * MOST / 256  # of a sum of the upper digits
+    vector = lanes_of(product.gemm, target)
+    return largest < 2**31 and product.block % vector == 0 and product.block % (WORD * product.each) == 0
+
+
 def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...]:
     """Those of the product of float32, in parts of the depth that the first cache holds."""
     found = []
@@ -161,7 +182,10 @@ class BitsBuilder(GemmBuilder):
         return self.candidate  # a part is of whole blocks, and widened where the first cache holds it
 
     def _packing(self) -> ColumnPacking:
-        return ColumnPacking(self.product, self.lanes, self.column_groups, "codes")
+        return ColumnPacking(
+            self.product.of_columns, self.lanes, self.column_groups, "codes",
+            WORD if in_words(self.product, self.target) else 1,
+        )  # fmt: skip
 
     def _beside(self) -> tuple[Operand, ...]:
         scales, zeros = (replace(self._packing(), kind=kind, together=1) for kind in ("scales", "zeros"))
@@ -201,26 +225,24 @@ class BitsBuilder(GemmBuilder):
         names = ("codes", "scales", *(() if product.zeros == "middle" else ("zeros",)))
         given = [Parameter(one, "ptr", "noalias nocapture readonly") for one in names]
         f = Function(self.module, name, (*given, Parameter("panel", "ptr", "noalias nocapture")))
-        real, words, width = types.vector("float", lanes), types.vector("i32", lanes), vectors * lanes
-        each = product.block // product.each
+        real, width = types.vector("float", lanes), vectors * lanes
+        each, together = product.block // product.each, self._packing().together
 
         def vector(number: Value, _: tuple[Value, ...]) -> None:
             block = f.binary("udiv", number, f.integer(vectors))
             part = f.mul(f.sub(number, f.mul(block, vectors)), lanes)
             scale = f.load(real, f.at(f.parameter("scales"), f.add(f.mul(block, width), part)))
             zero = self._zero(f, f.add(f.mul(block, width), part))
-            source = f.at(f.parameter("codes"), f.add(f.mul(block, each * width), part), "i8")
+            source = f.at(f.parameter("codes"), f.add(f.mul(block, each * width), f.mul(part, together)), "i8")
             aim = f.at(f.parameter("panel"), f.add(f.mul(block, product.block * width), part))
 
             def some(first: Value, _: tuple[Value, ...], count: int) -> None:
-                for byte in range(count):
+                for byte in range(0, count, together):
                     here = f.at(f.at(source, f.mul(first, width), "i8"), byte * width, "i8")
                     to = f.at(aim, f.mul(first, product.each * width))
-                    whole = f.convert("zext", words, f.load(types.vector("i8", lanes), here, align=1))
-                    for code in range(product.each):
-                        bits = f.binary("lshr", whole, f.number(words, code * product.bits)) if code else whole
-                        if code < product.each - 1:
-                            bits = f.binary("and", bits, f.number(words, (1 << product.bits) - 1))
+                    if together > 1:  # in strides of a panel's width, which no cache asks for by itself
+                        f.prefetch(f.at(here, AHEAD * each * width, "i8"), locality=3)
+                    for code, bits in enumerate(self._codes_at(f, here, together)):
                         value = f.mul(f.sub(f.convert("sitofp", real, bits), zero), scale)
                         place = (byte * product.each + code) * width
                         f.store(value, f.at(to, place), align=4 * lanes)
@@ -233,6 +255,31 @@ class BitsBuilder(GemmBuilder):
         f.loop(0, blocks * vectors, 1, vector)
         f.finish()
         return name
+
+    def _codes_at(self, f: Function, here: Value, together: int) -> list[Value]:
+        """The codes of a byte of each lane, or of four, in the order of the depth, as int32."""
+        product, lanes = self.product, self.lanes
+        words, mask = types.vector("i32", lanes), (1 << product.bits) - 1
+        shifts = [code * product.bits for code in range(product.each)]
+        if together == 1:
+            whole = f.convert("zext", words, f.load(types.vector("i8", lanes), here, align=1))
+            moved = [f.binary("lshr", whole, f.number(words, shift)) if shift else whole for shift in shifts]
+            return [*(f.binary("and", one, f.number(words, mask)) for one in moved[:-1]), moved[-1]]
+        whole, every = f.load(words, here, align=1), sum(mask << 8 * byte for byte in range(together))
+        small = types.vector("i8", together * lanes)
+        parts = []
+        for shift in shifts:
+            one = f.binary("lshr", whole, f.number(words, shift)) if shift else whole
+            parts.append(f.convert("bitcast", small, f.binary("and", one, f.number(words, every))))
+        found, nothing = [], f.number(small, 0)
+        for byte in range(together):
+            order = [
+                place
+                for lane in range(lanes)
+                for place in (together * lane + byte, *[together * lanes] * (together - 1))
+            ]
+            found += [f.convert("bitcast", words, f.shuffle(part, nothing, order)) for part in parts]
+        return found
 
     def _zero(self, f: Function, place: Value) -> Value:
         """The zero points of a vector of columns, in float32."""

@@ -22,7 +22,9 @@ def _single(product: BitsProduct, target: Target) -> Single | None:
     if not is_free(product.rows):
         return None
     one = replace(product, rows=1)
-    return Single(of_one_row(one, target), one, product.rows)
+    template = of_one_row(one, target)
+    vectors = {candidate.vectors: None for candidate in template.candidates(one, target)}
+    return Single(template, one, product.rows, lambda candidate: candidate.vectors == next(iter(vectors)))
 
 
 BITS_OF_ANY_ROWS = replace(BITS_PRODUCT, single=_single, variant="any rows")

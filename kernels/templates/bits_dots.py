@@ -20,32 +20,26 @@ from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Amount, Function, Parameter, Value, joined
 from kernels.target import Target
-from kernels.templates.bits import BitsProduct, ColumnPacking, InvalidBits
+from kernels.templates.bits import MOST, WORD, BitsProduct, ColumnPacking, InvalidBits, in_words
 from kernels.templates.bits_row import RowBuilder
 from kernels.templates.gemm_choice import GemmCandidate, lanes_of
 from kernels.templates.gemm_choice import candidates as of_floats
 from kernels.templates.grid import balanced, pieces
-from kernels.templates.quantized.arithmetic import PER_WORD, add_products, best
+from kernels.templates.quantized.arithmetic import add_products, best
 from kernels.templates.template import Template
 
 DIGITS = 3
-MOST = 8_355_000.0  # steps of the largest number of a block: below 127.5 * 65536, where the first digit is one byte
 LEAST = 1e-30  # no step is of a smaller largest number: it would be subnormal
 INFINITE = 0x7F800000  # an infinity's bits
 # Vectors of columns of a block of several workers: making digits is a twentieth of its work, and half of that.
 WIDE = 20, 40
 BLOCKS = 8  # of work, where the lesser width gives so many
-WORD = 4  # bytes
 TOGETHER = 4  # words of a lane that a turn of the loop multiplies
 
 
 def fits(product: BitsProduct, target: Target) -> bool:
     """Whether the product is one row, in blocks of whole vectors whose sums fit, and there are dot products."""
-    if target.is_gpu or product.rows != 1 or PER_WORD[best(target)] != WORD:
-        return False
-    largest = product.block * ((1 << product.bits) - 1) * MOST / 256  # of a sum of the upper digits
-    vector, word = lanes_of(product.gemm, target), WORD * product.each
-    return largest < 2**31 and product.block % vector == 0 and product.block % word == 0
+    return product.rows == 1 and in_words(product, target)
 
 
 def candidates(product: BitsProduct, target: Target) -> tuple[GemmCandidate, ...]:

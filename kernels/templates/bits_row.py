@@ -17,7 +17,7 @@ from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Amount, Body, Function, Parameter, Value, joined
 from kernels.target import Target
-from kernels.templates.bits import BitsBuilder, BitsProduct, InvalidBits, estimate
+from kernels.templates.bits import BitsBuilder, BitsProduct, ColumnPacking, InvalidBits, estimate
 from kernels.templates.epilogue import origins
 from kernels.templates.gemm import BlockPlace
 from kernels.templates.gemm_choice import GemmCandidate, lanes_of
@@ -66,6 +66,9 @@ class RowBuilder(BitsBuilder):
     def _subtracts(self) -> bool:
         """Whether zero points are subtracted from codes: sums of large codes would cancel where theirs are."""
         return self.product.bits == 8
+
+    def _packing(self) -> ColumnPacking:
+        return replace(super()._packing(), together=1)
 
     def _panel_bytes(self) -> int:
         """Scratch for the row, and for the sum of each of its blocks."""

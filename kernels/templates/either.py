@@ -30,6 +30,11 @@ def up_to(number: Size | int, size: int) -> Size | int:
     return least(1, size // greatest(1, number))
 
 
+def is_one(number: Size | int) -> Size | int:
+    """1 where a number of a run is 1, else 0."""
+    return up_to(number, 1) * least(1, number)
+
+
 def either(few: Kernel, many: Kernel, is_few: Size | int, name: str) -> Kernel:
     """The kernel `name` that is `few` in runs whose `is_few` is 1, and `many` where it is 0."""
     module = Module(few.module.target)

@@ -28,6 +28,7 @@ class Single:
     template: Template[Any, Any]
     problem: Any
     number: int  # a Size
+    suits: Callable[[Any], bool]  # whether a candidate for the other runs reads the same constants
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
+import graphopt
 from graphopt.program.choosing import APART, Chooser, dims_in, problem_at
 from kernels.kernel import Kernel
 from kernels.size import Dim, at, free
 from kernels.target import host
+from kernels.templates.bits import BitsProduct
+from kernels.templates.bits_any import BITS_OF_ANY_ROWS, of_one_row
 from kernels.templates.gemm import GEMM, Gemm, GemmCandidate
 from kernels.templates.template import Template
 
@@ -75,3 +80,36 @@ def test_a_problem_says_which_dims_it_follows_from() -> None:
     other = Dim("batch", 1, 3, 1)
     assert dims_in(Gemm(free(ROWS) * free(other), 64, 16)) == {ROWS, other} and not dims_in(Gemm(3, 64, 16))
     assert problem_at(Gemm(free(ROWS) * free(other), 64, 16), {"rows": 5, "batch": 2}) == Gemm(10, 64, 16)
+
+
+def test_one_row_by_codes_has_its_own_template_and_the_same_constants() -> None:
+    product = BitsProduct(free(ROWS), 200, 64, 4, 32, "codes")
+    greatest = replace(product, rows=ROWS.most)
+    kernel = Chooser(BITS_OF_ANY_ROWS, product, greatest, (ROWS,), host()).kernel("codes")
+    one = of_one_row(replace(product, rows=1), host()).kernel(replace(product, rows=1), host())
+    assert kernel.choice.startswith(f"{one.choice}, then ")
+    assert [operand.name for operand in kernel.operands] == ["a", "b", "scales", "zeros", "c", "sizes"]
+    assert kernel.operand("b").packing == one.operand("b").packing
+
+
+def test_rows_by_codes_are_right_at_every_size() -> None:
+    """None, one, which has a kernel of its own, and several."""
+    rng = np.random.default_rng(4)
+    columns, depth = 200, 64
+    codes, zeros = rng.integers(0, 256, (columns, 2, 16), np.uint8), rng.integers(0, 256, columns, np.uint8)
+    scales = rng.random(columns * 2, np.float32)
+    node = onnx.helper.make_node(
+        "MatMulNBits", ["x", "b", "s", "z"], ["y"], domain="com.microsoft", K=depth, N=columns, bits=4, block_size=32
+    )
+    ends = [onnx.helper.make_tensor_value_info(name, 1, ["n", size]) for name, size in (("x", depth), ("y", columns))]
+    weights = [onnx.numpy_helper.from_array(one, name) for one, name in ((codes, "b"), (scales, "s"), (zeros, "z"))]
+    graph = onnx.helper.make_graph([node], "codes", ends[:1], ends[1:], weights)
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    program = graphopt.compile(model, dims={"n": (0, 5)}, threads=1)
+    whole = np.stack([codes & 15, codes >> 4], -1).reshape(columns, 2, 32).astype(np.float64)
+    offsets = np.stack([zeros & 15, zeros >> 4], -1).astype(np.float64)
+    b = ((whole - offsets[..., None]) * scales.reshape(columns, 2, 1)).reshape(columns, depth).T
+    for rows in (0, 1, 2, 5, 1):
+        x = rng.standard_normal((rows, depth), np.float32)
+        np.testing.assert_allclose(program.run(None, {"x": x})[0], x.astype(np.float64) @ b, rtol=1e-4, atol=1e-3)
