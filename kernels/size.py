@@ -22,6 +22,10 @@ class Undecided(KernelsError):
     """A question whose answer changes within the range of a free dim."""
 
 
+class OfOneSize(Undecided):
+    """Such a question that code asks of a number: it is made for one size."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dim:
     """A free dim: every run has a size from `least` to `most`."""
@@ -215,7 +219,7 @@ class Size:
             return size_of({product: factor // other for product, factor in self.terms})
         low, high = self.range
         if range_of(other)[0] <= 0 or low < 0 < high:
-            raise Undecided(f"the sign of {self.formula} by {other} depends on the sizes of a run.")
+            raise OfOneSize(f"the sign of {self.formula} by {other} depends on the sizes of a run.")
         if high <= 0:
             return -((-self + (other - 1)) // other)
         if isinstance(other, int) and low // other == high // other:
@@ -226,7 +230,7 @@ class Size:
         if not isinstance(other, int):
             return NotImplemented
         if self.range[0] <= 0:
-            raise Undecided(f"whether {self.formula} divides depends on the sizes of a run.")
+            raise OfOneSize(f"whether {self.formula} divides depends on the sizes of a run.")
         if other < 0:
             return -((-other + self - 1) // self)
         return size_of({(Operation("quotient", other, self),): 1})
@@ -260,22 +264,22 @@ class Size:
             return True
         if no(low, high):
             return False
-        raise Undecided(f"whether {self.formula} {word} {other} depends on the sizes of a run.")
+        raise OfOneSize(f"whether {self.formula} {word} {other} depends on the sizes of a run.")
 
     def __bool__(self) -> bool:
         low, high = self.range
         if low > 0 or high < 0:
             return True
-        raise Undecided(f"whether {self.formula} is 0 depends on the sizes of a run.")
+        raise OfOneSize(f"whether {self.formula} is 0 depends on the sizes of a run.")
 
     def __rtruediv__(self, other: object) -> float:
-        raise Undecided(f"{other} / {self.formula} is known only when the program runs.")
+        raise OfOneSize(f"{other} / {self.formula} is known only when the program runs.")
 
     def __float__(self) -> float:
-        raise Undecided(f"{self.formula} is known only when the program runs.")
+        raise OfOneSize(f"{self.formula} is known only when the program runs.")
 
     def __index__(self) -> int:
-        raise Undecided(f"{self.formula} is known only when the program runs.")
+        raise OfOneSize(f"{self.formula} is known only when the program runs.")
 
 
 def size_of(terms: Mapping[Product, int]) -> Size | int:

@@ -29,7 +29,7 @@ from kernels.control import written
 from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
-from kernels.size import Dim, Operation, Size, bound, dims_of
+from kernels.size import Dim, OfOneSize, Operation, Size, bound, dims_of
 from kernels.templates.either import original
 from kernels.templates.template import Template
 
@@ -74,7 +74,8 @@ def unified(
             regions.append(unifier.region([sample.regions[number] for sample in samples.values()]))
         except (Differs, KernelsError) as error:
             what = ", ".join(map(str, region.nodes)) or "a copy"
-            raise NotLowered(f"{what} cannot be of any size ({error}){turning}: {_way_out(dims)}.") from error
+            why = "its kernel is made for one size" if isinstance(error, OfOneSize) else error
+            raise NotLowered(f"{what} cannot be of any size ({why}){turning}: {_way_out(dims)}.") from error
     return replace(
         whole,
         inputs=_arguments(fit, [one.inputs[:given] for one in samples.values()]),
