@@ -25,19 +25,15 @@ from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.gates import Gates, gates_of, squares_of, widths_of
 from graphopt.check.held import Held
-from graphopt.check.lineage import STATE_SCALES, STEPS, SUMS
+from graphopt.check.lineage import STATE_SCALES
+from graphopt.check.moved import moved_array, moved_steps, moved_sums, moved_weights
 from graphopt.check.runner import CannotRun, Runner, Workplace
-from graphopt.check.tolerance import SPACING
 from graphopt.model.bodies import put_bodies
 from graphopt.model.contrib.bodies import has_body
-from graphopt.model.facts import Facts
-from graphopt.model.nodes import graphs_of
 from graphopt.model.oversized import oversized
 from graphopt.model.save import weight_bytes
 
-MOVED_BYTES = 64 << 20  # of weights, the small ones first
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
-FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
 STEPPED_WAYS = ("steps", "steps again", "steps once more")
 Cut = Callable[[ir.Model], "Gates | None"]
 SMOOTH_WAYS = (
@@ -51,8 +47,12 @@ WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS)
 OPERAND_WAYS = (*SMOOTH_WAYS, "gates", "gates open")  # of what is squared
 LATER_WAYS = ("later steps", "later steps again", "later steps once more")
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
-STEP = 32  # units in the last place, by which numbers that are rounded to steps are moved: as many count as equal
-DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
+
+_MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
+    "weights": moved_weights, "sums": moved_sums,
+    "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
+    **{way: partial(moved_steps, seed=seed, later=True) for seed, way in enumerate(LATER_WAYS)},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Noise:
 
     def _moved(self, value: object, seed: int) -> object:
         """An input that is moved, held as samples are."""
-        moved = _moved(value, seed)
+        moved = moved_array(value, seed)
         return moved if moved is value else self._held.one(moved)
 
     def _decided(self, case: Case, cut: Cut, direction: int) -> Sequence[object] | None:
@@ -253,155 +253,3 @@ class _Gated:
                 known[one] = None if moved is None else self.noise.kept(moved)
             self._known = case, known
         return self._known[1][direction]
-
-
-def moved_weights(model: ir.Model) -> ir.Model | None:
-    """A copy with its floating-point weights moved by one unit in the last place; None where it has none.
-
-    Weights of subgraphs are among them, and those that stand in Constant nodes.
-    """
-    copy = model.clone()
-    left, any_moved = MOVED_BYTES, False
-    for number, (tensor, put) in enumerate(sorted(_weights(copy), key=lambda pair: pair[0].nbytes)):
-        left -= tensor.nbytes
-        if left < 0:
-            break
-        array = tensor.numpy()
-        moved = _moved(array, seed=number)
-        if isinstance(moved, np.ndarray) and moved is not array and not _few_digits(array):
-            put(ir.Tensor(moved, dtype=tensor.dtype, name=tensor.name))
-            any_moved = True
-    return copy if any_moved else None
-
-
-def moved_sums(model: ir.Model) -> ir.Model | None:
-    """A copy in which the results of sums in the main graph are moved by a unit in the last place; None without any.
-
-    What cancels, as a variance that is a mean of squares less the square of a mean, shows how much it loses. Elements
-    of a row are moved apart, as those are that other lanes sum: a row of equal ones has a variance of rounding then.
-    """
-    copy = model.clone()
-    facts, generator = Facts(copy), np.random.default_rng(20262)
-    kinds = {node: facts.dtype(node.outputs[0]) for node in copy.graph if node.op_type in SUMS and not node.domain}
-    count = 0
-    for node, kind in kinds.items():
-        if kind is None or kind.numpy().name not in SPACING:
-            continue
-        value, name = node.outputs[0], node.outputs[0].name
-        dims = facts.shape(value)
-        along = dims[-1:] if dims and isinstance(dims[-1], int) else ()
-        factor = np.asarray(1 + SPACING[kind.numpy().name] * generator.choice([-1, 1], along)).astype(kind.numpy())
-        constant = ir.Value(name=f"{name}:factor", const_value=ir.Tensor(factor, dtype=kind), type=ir.TensorType(kind))
-        copy.graph.register_initializer(constant)
-        moved = ir.node("Mul", [value, constant])
-        copy.graph.insert_after(node, moved)
-        new = moved.outputs[0]
-        new.type, new.shape = value.type, value.shape
-        ir.convenience.replace_all_uses_with([value], [new], replace_graph_outputs=True)
-        moved.replace_input_with(0, value)
-        value.name, new.name = f"{name}:plain", name
-        count += 1
-    return copy if count else None
-
-
-def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Model | None:
-    """A copy in which floats that are rounded to steps, and their scales, are moved by as much as counts as equal.
-
-    A unit in the last place moves few elements over a tie, and a program that is right moves others. None without any
-    such float in the main graph. `later`: only those that are made of numbers which were rounded to steps before: an
-    input's ties may be meant, while sums of such numbers lie anywhere. Such is a recurrent layer's state from its
-    second step on, which the scale of the matrix that it meets moves.
-    """
-    copy = model.clone()
-    facts, generator = Facts(copy), np.random.default_rng([20263, seed])
-    count = 0
-    for node, places in _stepped(copy, later=later):
-        for place in places:
-            value = node.inputs[place]
-            kind = None if value is None else facts.dtype(value)
-            if value is None or kind is None or not kind.is_floating_point() or kind.numpy().name not in SPACING:
-                continue
-            tensor, dims, name = facts.tensor(value), facts.shape(value), f"{node.outputs[0].name}:step{place}"
-            along = dims[-1] if dims and isinstance(dims[-1], int) and tensor is None else 1
-            signs = generator.choice([-1, 1], along if tensor is None else tensor.numpy().shape)
-            factor = 1 + STEP * SPACING[kind.numpy().name] * signs
-            if tensor is not None:
-                moved = _constant(copy.graph, name, tensor.numpy() * factor, kind)
-            else:
-                product = ir.node("Mul", [value, _constant(copy.graph, f"{name}:factor", factor, kind)])
-                copy.graph.insert_before(node, product)
-                moved = product.outputs[0]
-                moved.name = name
-            node.replace_input_with(place, moved)
-            count += 1
-    return copy if count else None
-
-
-def _stepped(model: ir.Model, *, later: bool) -> list[tuple[ir.Node, Sequence[int]]]:
-    """The nodes of the main graph that round to steps, and their operands, all or those behind others."""
-    found, behind = list[tuple[ir.Node, Sequence[int]]](), set[ir.Value]()
-    for node in model.graph:
-        is_behind, rounds = any(value in behind for value in node.inputs), node.op_type in STEPS
-        if rounds and (is_behind or not later):
-            found.append((node, range(len(node.inputs))))
-        elif node.op_type in STATE_SCALES and STATE_SCALES[node.op_type] < len(node.inputs):
-            found.append((node, (STATE_SCALES[node.op_type],)))
-        if rounds or is_behind:
-            behind.update(node.outputs)
-    return found
-
-
-def _constant(graph: ir.Graph, name: str, number: float | np.ndarray, kind: ir.DataType) -> ir.Value:
-    array = np.asarray(number).astype(kind.numpy())
-    tensor = ir.Tensor(array, dtype=kind, name=name)
-    value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(kind), shape=ir.Shape(array.shape))
-    graph.register_initializer(value)
-    return value
-
-
-_MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
-    "weights": moved_weights, "sums": moved_sums,
-    "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
-    **{way: partial(moved_steps, seed=seed, later=True) for seed, way in enumerate(LATER_WAYS)},
-}  # fmt: skip
-
-
-def _weights(model: ir.Model) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.TensorProtocol], None]]]:
-    """Tensors that may be moved, and what puts another one in the place of each."""
-    for graph in graphs_of(model):
-        for value in graph.initializers.values():
-            if value.const_value is not None and _is_weight(value.const_value):
-                yield value.const_value, partial(setattr, value, "const_value")
-        for node in graph:
-            held = node.attributes.get("value") if node.op_type == "Constant" else None
-            if held is not None and held.type is ir.AttributeType.TENSOR and _is_weight(held.as_tensor()):
-                yield held.as_tensor(), partial(_put_constant, node)
-
-
-def _put_constant(node: ir.Node, tensor: ir.TensorProtocol) -> None:
-    node.attributes["value"] = ir.AttrTensor("value", tensor)
-
-
-def _is_weight(tensor: ir.TensorProtocol) -> bool:
-    kind = tensor.dtype
-    return tensor.size >= FEWEST and kind.is_floating_point() and kind.numpy().name in SPACING
-
-
-def _few_digits(array: np.ndarray) -> bool:
-    sample = array.reshape(-1)[:4096].astype(np.float64) * DIGITS
-    return bool(np.all(sample == np.rint(sample)))
-
-
-def _moved(value: object, seed: int) -> object:
-    """A float array with every element one unit up or down, other things as they are; zeros stay."""
-    if isinstance(value, list):
-        return [_moved(item, seed) for item in value]
-    if not isinstance(value, np.ndarray) or value.dtype.name not in SPACING or value.size == 0:
-        return value
-    signs = np.random.default_rng([20262, seed]).integers(0, 2, value.shape, np.int8) * 2 - 1
-    with np.errstate(over="ignore", invalid="ignore"):
-        if value.dtype.name == "bfloat16":
-            return np.asarray(value * (1 + signs * SPACING["bfloat16"])).astype(value.dtype)
-        limits = np.where(signs > 0, np.inf, -np.inf).astype(value.dtype)
-        moved = np.nextafter(value, limits)
-        return np.where((value == 0) | ~np.isfinite(moved), value, moved)

@@ -23,8 +23,8 @@ def _single(product: BitsProduct, target: Target) -> Single | None:
         return None
     one = replace(product, rows=1)
     template = of_one_row(one, target)
-    vectors = {candidate.vectors: None for candidate in template.candidates(one, target)}
-    return Single(template, one, product.rows, lambda candidate: candidate.vectors == next(iter(vectors)))
+    vectors = template.candidates(one, target)[0].vectors
+    return Single(template, one, product.rows, lambda candidate: candidate.vectors == vectors)
 
 
 BITS_OF_ANY_ROWS = replace(BITS_PRODUCT, single=_single, variant="any rows")

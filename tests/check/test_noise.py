@@ -10,17 +10,9 @@ from onnx.reference import ReferenceEvaluator
 
 import graphopt
 from graphopt.check.double import Double, in_double
+from graphopt.check.moved import moved_steps, moved_sums, moved_weights
 from graphopt.check.narrowed import narrowed
-from graphopt.check.noise import (
-    EXACT_WAYS,
-    LATER_WAYS,
-    WAYS,
-    Case,
-    Noise,
-    moved_steps,
-    moved_sums,
-    moved_weights,
-)
+from graphopt.check.noise import EXACT_WAYS, LATER_WAYS, WAYS, Case, Noise
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
 from tests import support
