@@ -28,9 +28,10 @@ def print_profile(screen: Screen, record: ProfileRecord, *, in_order: bool = Fal
     names = max(screen.width - FIGURES, LEAST)
     table = Table("nodes", "tiles", "blocks", "ms", "work", "Gflop/s", "peak", "constants", "waited", left=(0, 1))
     for line in lines:
+        rates = (f"{line.rate:.3g}", f"{line.peak_share:.0%}") if line.flops else ("", "")  # no operations are known
         table.add(
             _middle(nodes_of(line), names * 3 // 5), _head(line.candidate or line.kernel, names * 2 // 5),
-            f"{line.blocks:,}", _ms(line.wall), _ms(line.work), f"{line.rate:.3g}", f"{line.peak_share:.0%}",
+            f"{line.blocks:,}", _ms(line.wall), _ms(line.work), *rates,
             binary_size(line.constants), _ms(line.waited),
         )  # fmt: skip
     screen.table(table)
