@@ -65,7 +65,7 @@ from kernels.target import TargetName
 @switch("--small", "No transformed weights, which would take memory beside those of the file; sometimes slower.")
 @click.option(
     "--precision", type=click.Choice(get_args(PrecisionName)), default="float32", show_default=True,
-    help="bf16: products and convolutions multiply rounded numbers on matrix units, products on dot products too, "
+    help="bf16: products and convolutions multiply rounded numbers on matrix units or dot products of pairs, "
     "within --tolerance of each output's largest element (0.01).",
 )  # fmt: skip
 @switch("--exact", "No Winograd convolutions: closer to ONNX Runtime, sometimes slower.")

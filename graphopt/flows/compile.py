@@ -98,10 +98,10 @@ def compile(  # the builtin of this name is not used here
     `name` is that of the library and of its functions in C; with None it follows from the file's. `exact` leaves
     out kernels that round otherwise than a plain sum does: Winograd's convolutions. `small` leaves out the same,
     whose transformed weights take up to four times the model's memory. With the `precision` "bf16" products and
-    convolutions multiply numbers rounded to bfloat16 on the processor's matrix units, and products on its dot products
-    of pairs where it has no such units, where that is faster and for as many of them as keep every output within
-    `tolerance` of the model's (0.01 with None, in shares of the output's largest element); sums and all else stay in
-    float32, and `rounding` of the result has the measured errors. `memory_budget` in bytes is what the arena of
+    convolutions multiply numbers rounded to bfloat16 on the processor's matrix units, or on its dot products of pairs
+    where it has no such units, where that is faster and for as many of them as keep every output within `tolerance` of
+    the model's (0.01 with None, in shares of the output's largest element); sums and all else stay in float32, and
+    `rounding` of the result has the measured errors. `memory_budget` in bytes is what the arena of
     temporaries may take; some kernels then run again, or in tiles. `ram` in bytes is what a process may take for the
     program when at most `threads` run it (0: as many as its plan is for): weights that do not fit are read from the
     bundle's file while it runs, by a thread of its own; results have the same bits. `threads` run the program here, 0:

@@ -33,13 +33,14 @@ from graphopt.program.deploy.compiled import Compiled, Rounding, Whole
 from graphopt.program.make import Family, Program, make, runnable
 from graphopt.program.regions.precision import Precision
 from graphopt.program.regions.region import Lowered
+from kernels.templates.dots.image import DOT_CONVOLUTION
 from kernels.templates.dots.product import DOT_PRODUCT
 from kernels.templates.units.image import UNIT_CONVOLUTION
 from kernels.templates.units.product import UNIT_PRODUCT
 from memplan.compiling import telling
 
 TOLERANCE = 1e-2  # of the largest element of an output
-ROUNDING = (UNIT_PRODUCT, UNIT_CONVOLUTION, DOT_PRODUCT)  # templates of kernels that round
+ROUNDING = (UNIT_PRODUCT, UNIT_CONVOLUTION, DOT_PRODUCT, DOT_CONVOLUTION)  # templates of kernels that round
 TRIES = 8  # programs of groups of regions
 KEPT = (0.9, 0.6, 0.3)  # of the tolerance that groups may make by their own errors, one after the other
 SPECIAL = "special"  # feeds with infinities, of which a program promises nothing
@@ -124,13 +125,14 @@ def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Com
 
 
 def rounded_regions(lowered: Lowered) -> tuple[_Region, ...]:
-    """Those of a program whose kernels round, in its order."""
-    found = []
+    """Those of a program whose kernels round, in its order; several kernels of one are one."""
+    found: dict[str, int] = {}
     for region in lowered.regions:
         known = lowered.problems.get(region.kernel.name)
         if known is not None and known[0] in ROUNDING:
-            found.append(_Region(region.nodes[0].name, region.kernel.flops))
-    return tuple(found)
+            name = region.nodes[0].name
+            found[name] = found.get(name, 0) + region.kernel.flops
+    return tuple(_Region(name, flops) for name, flops in found.items())
 
 
 def measured(

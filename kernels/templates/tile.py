@@ -236,7 +236,7 @@ def _step(
     for row, total in enumerate(sums):
         address = f.at(a, row * tile.a_row + step * group * tile.a_depth, _SOURCE[tile.arithmetic])
         left = f.splat(_word(f, tile, address, group if present is None else present), lanes)
-        found.append(_product(f, tile.arithmetic, left, right, total))
+        found.append(product_added(f, tile.arithmetic, left, right, total))
     return found
 
 
@@ -263,7 +263,8 @@ def _word(f: Function, tile: ProductTile, address: Value, present: int) -> Value
     return f.convert("trunc", "i32", word)
 
 
-def _product(f: Function, arithmetic: ProductArithmetic, left: Value, right: Value, total: Value) -> Value:
+def product_added(f: Function, arithmetic: ProductArithmetic, left: Value, right: Value, total: Value) -> Value:
+    """Sums and what two groups of the depth give, as wide as a lane: words where a group is of several numbers."""
     if arithmetic in ("f32", "f64"):
         return f.fma(left, right, total)
     lanes = types.lanes(total.type)

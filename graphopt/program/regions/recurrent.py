@@ -15,13 +15,14 @@ from graphopt.program.regions import buffer as program
 from graphopt.program.regions.activations import UnknownActivation, activations
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.recurrent_steps import lower_steps
+from graphopt.program.regions.rounding import product_template
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.kernel import Packing
 from kernels.size import is_free
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.gemm import GEMM, Gemm
+from kernels.templates.gemm_problem import Gemm
 from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
 from kernels.templates.recurrent.step import RecurrentStep
@@ -125,7 +126,7 @@ def _project(
         plain = Gemm(rows, w.shape[1], inputs)
         added = Buffer("bias", DType.F32, (w.shape[1],))[plain.column]
         problem = Gemm(rows, w.shape[1], inputs, epilogue=Epilogue(ACCUMULATED[()] + added), b_dtype=stored)
-        kernel = scope.kernel(GEMM, problem)
+        kernel = scope.kernel(*product_template(scope, node, problem))
         operand = kernel.operand("b")
         if operand.packing not in packed:
             packed[operand.packing] = scope.weight("packed w", label, np.ascontiguousarray(w), operand)

@@ -1,6 +1,6 @@
 """Templates for products and convolutions that may be rounded, where that is estimated to be faster.
 
-Products run on matrix units or on dot products of pairs, convolutions on matrix units alone.
+Both run on matrix units or on dot products of pairs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import onnx_ir as ir
 from graphopt.program.regions.region import Origin
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
-from kernels.templates.convolution import ways
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
+from kernels.templates.dots import image_choice as dot_images
 from kernels.templates.dots import product_choice as dots
+from kernels.templates.dots.image import DOT_CONVOLUTION
 from kernels.templates.dots.product import DOT_PRODUCT
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.template import Template
@@ -41,8 +42,11 @@ def product_template(scope: Scope, node: ir.Node, problem: Gemm) -> tuple[Templa
 def convolution_template(scope: Scope, node: ir.Node, problem: Convolution) -> Template[Convolution, Any]:
     """The template for a convolution: one that rounds where that is allowed and faster."""
     wide, target = EXACT_CONVOLUTION if scope.exact else CONVOLUTION, scope.target
-    if not scope.precision.rounds(Origin.of(node).name) or not image_choice.serves(problem, target):
+    if not scope.precision.rounds(Origin.of(node).name):
         return wide
-    on_units, likely = UNIT_CONVOLUTION.candidates(problem, target)[0], wide.candidates(problem, target)[0]
-    faster = image_choice.estimate(problem, on_units, target) < ways.estimate(problem, likely, target)
-    return UNIT_CONVOLUTION if faster else wide
+    ways: list[Template[Convolution, Any]] = [wide]
+    if image_choice.serves(problem, target):
+        ways.append(UNIT_CONVOLUTION)
+    if dots.are_faster(target) and dot_images.serves(problem, target):
+        ways.append(DOT_CONVOLUTION)
+    return min(ways, key=lambda way: scope.likely(way, problem))

@@ -264,11 +264,22 @@ def _row_blocks(problem: Convolution, candidate: Direct) -> int:
 
 def _copying(problem: Convolution, candidate: Direct, target: Target) -> float:
     """Cycles to copy the windows of all blocks of one plane: from where the input lies to where they have room."""
+    blocks, size = _copies(problem, candidate, target)
+    return blocks * size * (1 / target.rate(4 * problem.input.passing) + 1 / target.rate(2 * size))
+
+
+def _copies(problem: Convolution, candidate: Direct, target: Target) -> tuple[int, int]:
+    """Blocks of one plane of a dense group, and the bytes that each copies into scratch."""
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
-    blocks = _row_blocks(problem, candidate) * -(-channels // candidate.channel_stretch)
     shape = Shape(candidate.rows, candidate.columns, candidate.vectors)
     size = _copied(problem, shape, candidate.flat, candidate.row_stretch, problem.depth * merged_groups(problem))
-    return blocks * size * (1 / target.rate(4 * problem.input.passing) + 1 / target.rate(2 * size))
+    return _row_blocks(problem, candidate) * -(-channels // candidate.channel_stretch), size
+
+
+def copied_words(problem: Convolution, candidate: Direct, target: Target) -> int:
+    """Elements that all blocks of an image copy into scratch."""
+    blocks, size = _copies(problem, candidate, target)
+    return problem.output.size[0] * dense_count(problem) * blocks * size // 4
 
 
 def estimate(problem: Convolution, candidate: Direct, target: Target) -> float:

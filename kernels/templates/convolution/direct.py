@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from kernels.dtype import DType
-from kernels.kernel import ENTRY, Kernel, pointers_of
+from kernels.kernel import ENTRY, Kernel, Operand, pointers_of
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Parameter, Value
@@ -21,8 +21,7 @@ from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.direct_block import BlockAt, DenseGroups
 from kernels.templates.convolution.direct_candidate import Direct
-from kernels.templates.convolution.layout import Layout
-from kernels.templates.convolution.places import operands_at, output_at, variables_at
+from kernels.templates.convolution.places import channel_of_group, operands_at, output_at, variables_at
 from kernels.templates.convolution.planar import write_planar
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
 from kernels.templates.convolution.stage import window, write_stage
@@ -47,10 +46,12 @@ _ENDS = ("row", "end_row", "channel", "end_channel")
 
 def build(problem: Convolution, candidate: Direct, target: Target, name: str = "convolution") -> Kernel:
     """The kernel: operands "x", "weights", those of the epilogue, "y"."""
-    return _DirectBuilder(problem, candidate, target, name).kernel()
+    return DirectBuilder(problem, candidate, target, name).kernel()
 
 
-class _DirectBuilder(Builder[Convolution, Direct]):
+class DirectBuilder(Builder[Convolution, Direct]):
+    """Writes a direct convolution."""
+
     def __init__(self, problem: Convolution, candidate: Direct, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
         self.packing = DirectPacking(problem, self.lanes, candidate.vectors)
@@ -84,12 +85,17 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         return DenseGroups(some, depth, width, channels, source, steps, self.packing.steps(some.together), dims)
 
     def kernel(self) -> Kernel:
+        """The kernel, written."""
         problem = self.problem
         scratch = self._staged_bytes() + self._sums_bytes() + self._widened_bytes()
         return self.written(
-            problem.operands(self.packing), sum(prod(one.block_dims) for one in self.dense),
+            self.operands(), sum(prod(one.block_dims) for one in self.dense),
             scratch_bytes=scratch, flops=problem.flops, traffic=problem.traffic,
         )  # fmt: skip
+
+    def operands(self) -> tuple[Operand, ...]:
+        """The table of arguments."""
+        return self.problem.operands(self.packing)
 
     def _staged_bytes(self) -> int:
         most = max(one.source.elements for one in self.dense)
@@ -115,6 +121,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     # -- the entry: which block, which window, and the loops -----------------------------------------------------------
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
+        """The tiles of a block, of one kind of dense groups or the other."""
         if len(self.dense) == 1:
             return self._block(f, self.dense[0], block, scratch)
         most, rest = self.dense
@@ -144,7 +151,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         f = Function(self.module, f"{self.name}{dense.suffix}_tiles", given, small=True)
         image, plane, group = (f.parameter(one) if one in several else f.integer(0) for one in _PLACES)
         row, end_row, channel, end_channel = map(f.parameter, _ENDS)
-        pointers = pointers_of(f, self.problem.operands(self.packing))
+        pointers = pointers_of(f, self.operands())
         self._tiles(
             f, dense, (image, plane, group), pointers, f.parameter("scratch"), (row, end_row), (channel, end_channel)
         )
@@ -163,8 +170,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
     ) -> None:
         problem, candidate = self.problem, self.candidate
         image, plane, group = at = (*at[:2], f.add(at[2], dense.groups.first))
-        x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
-        x = f.at(x, f.mul(group, self._group_distance(problem.input, self.dense[0].depth)))
+        x = self.first_channel(f, pointers[INPUT], image, group)
         first_row = start_of(f, self.rows, rows[0]) if self.staged else f.integer(0)
         seen = f.integer(0)
         if self.staged:
@@ -194,9 +200,9 @@ class _DirectBuilder(Builder[Convolution, Direct]):
                 lambda r, s: each_piece(f, dense.channels, *channels, lambda c, v: self._row(f, tile, r, s, c, v)),
             )  # fmt: skip
 
-    def _group_distance(self, layout: Layout, channels: int) -> int:
-        """Elements between the first channels of two dense groups."""
-        return channels if layout.order == "NHWC" else channels // layout.block * layout.block_stride
+    def first_channel(self, f: Function, x: Value, image: Value, group: Value) -> Value:
+        """The first stored element of a dense group's first channel in an image."""
+        return channel_of_group(f, self.problem.input, self.dense[0].depth, x, image, group)
 
     def _stage(
         self, f: Function, dense: DenseGroups, x: Value, scratch: Value, plane: Value, first: Value, end: Value
@@ -204,7 +210,7 @@ class _DirectBuilder(Builder[Convolution, Direct]):
         """Copy what rows of outputs see into scratch; returns it, and which row of the padded input it begins with."""
         pad, stride, reach = (one[1] for one in (self.problem.pads, self.problem.strides, self.problem.reach))
         left = self.problem.pads[2] if self.around is None else self.around[1][0]
-        function = write_stage(self.module, self.problem, dense.source, left, prefix=self.name + dense.suffix)
+        function = self.write_copy(dense, left, self.name + dense.suffix)
         from_plane = f.add(f.mul(plane, self.problem.strides[0]), -self.problem.pads[0])
         from_row, seen = f.add(f.mul(first, stride), -pad), f.integer(0)
         height = f.add(f.mul(f.sub(end, first), stride), reach - stride)
@@ -215,6 +221,10 @@ class _DirectBuilder(Builder[Convolution, Direct]):
             height, seen = f.sub(to_row, from_row), f.add(from_row, pad)
         f.call(function, x, scratch, from_plane, from_row, height)
         return scratch, seen
+
+    def write_copy(self, dense: DenseGroups, left: int, prefix: str) -> str:
+        """Write the function that copies a window (`write_stage`), and return its name."""
+        return write_stage(self.module, self.problem, dense.source, left, prefix=prefix)
 
     def _channels_then_splits(
         self, f: Function, tile: BlockAt, rows: tuple[Amount, Amount], channels: tuple[Amount, Amount]

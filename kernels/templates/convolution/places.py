@@ -6,9 +6,16 @@ from collections.abc import Mapping
 
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
+from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import OUTPUT, Convolution
 from kernels.templates.epilogue import origins
 from kernels.tensor.expression import Variable
+
+
+def channel_of_group(f: Function, layout: Layout, channels: int, x: Value, image: Value, group: Value) -> Value:
+    """The first stored element of an image's dense group of so many channels."""
+    distance = channels if layout.order == "NHWC" else channels // layout.block * layout.block_stride
+    return f.at(f.at(x, f.mul(image, layout.image_stride)), f.mul(group, distance))
 
 
 def variables_at(

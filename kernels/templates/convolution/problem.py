@@ -31,7 +31,8 @@ class InvalidConvolution(KernelsError):
 class Convolution:
     """A convolution of float32. Weights are given as (output channels, channels / groups, *kernel).
 
-    Those of F16 and BF16 lie so in memory, and are widened by the kernel.
+    Those of F16 and BF16 lie so in memory, and are widened by the kernel. One of `pairs` is of bfloat16: its channels
+    are words of two numbers each, which a block rounds to a copy of its window.
 
     Transposed weights are given as ONNX's ConvTranspose has them: (channels, output channels / groups, *kernel).
     """
@@ -47,6 +48,7 @@ class Convolution:
     input_dilations: Triple = (1, 1, 1)
     transposed: bool = False
     weights_dtype: DType = DType.F32
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         if self.input.channels % self.groups or self.output.channels % self.groups:
@@ -95,8 +97,8 @@ class Convolution:
 
     @property
     def has_halo(self) -> bool:
-        """Whether the input is stored with all the zeros that the outputs at the borders see."""
-        if self.input_dilations != (1, 1, 1):
+        """Whether the input is stored with all the zeros that the outputs at the borders see, and as tiles read it."""
+        if self.pairs or self.input_dilations != (1, 1, 1):
             return False
         needed = zip(
             self.output.size, self.strides, self.reach, self.input.size, self.pads, self.input.before, self.input.after,

@@ -1,12 +1,15 @@
 """Copying the window of the input that a block of outputs sees into scratch, with zeros where the image ends.
 
-Needed where the input is stored with fewer zeros around it than the outputs at the borders see, and where zeros lie
-between its elements (transposed convolutions). The copy keeps the order of dims.
+Needed where the input is stored with fewer zeros around it than the outputs at the borders see, where zeros lie
+between its elements (transposed convolutions), and where tiles read other numbers than it has. The copy keeps the order
+of dims, or makes blocks of channels its own way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
 
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
@@ -14,7 +17,33 @@ from kernels.llvm.module import Module
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 
-TURN = 4  # vectors copied in one turn of a loop
+TURN = 4  # vectors, or pixels, copied in one turn of a loop
+
+
+class Blocks(Protocol):
+    """How pixels of blocks of the copy are made of those of the input."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many blocks there are that are alike, one kind after the other."""
+
+    @property
+    def step(self) -> int:
+        """Elements of the input from one block to the next."""
+
+    def pixel(self, f: Function, origin: Value, target: Value, kind: int) -> None:
+        """Make a block's pixel."""
+
+
+class Alike:
+    """Blocks that are copied as they are."""
+
+    def __init__(self, source: Layout, copy: Layout) -> None:
+        self.counts, self.step, self._run = (copy.blocks,), source.block_stride, copy.column_stride
+
+    def pixel(self, f: Function, origin: Value, target: Value, kind: int) -> None:
+        """Copy a block's pixel."""
+        _copy(f, origin, target, self._run)
 
 
 def window(
@@ -33,9 +62,12 @@ def window(
     return Layout(1, channels, (problem.reach[0], height, width), problem.input.order, block)
 
 
-def write_stage(module: Module, problem: Convolution, copy: Layout, left: int, *, prefix: str) -> str:
+def write_stage(
+    module: Module, problem: Convolution, copy: Layout, left: int, *, prefix: str, blocks: Blocks | None = None
+) -> str:
     """Write the function f(x, copy, plane, row, rows) and return its name; `left` zeros lie before each row.
 
+    `problem.input` is how the input lies; `blocks`: None: as in the copy.
     `x` is the first stored element of the group's first channel in an image; `plane` and `row` are where the window
     begins, counted from the image's first plane and row, possibly negative; `rows` of the copy's rows are needed.
     """
@@ -52,7 +84,7 @@ def write_stage(module: Module, problem: Convolution, copy: Layout, left: int, *
         ),
     )
     x, scratch = f.parameter("x"), f.parameter("copy")
-    source = problem.input
+    source, made = problem.input, blocks or Alike(problem.input, copy)
 
     def planes(p: Value, _: tuple[Value, ...]) -> None:
         in_depth, from_plane = _inside(f, f.add(f.parameter("plane"), p), problem, 0)
@@ -66,16 +98,19 @@ def write_stage(module: Module, problem: Convolution, copy: Layout, left: int, *
                 source.position(0, 0, source.before),
             )
 
-            def blocks(b: Value, _: tuple[Value, ...]) -> None:
+            def block(b: Value, _: tuple[Value, ...], kind: int) -> None:
                 target = f.at(scratch, f.add(to_place, f.mul(b, copy.block_stride)))
-                origin = f.at(x, f.add(from_place, f.mul(b, source.block_stride)))
+                origin = f.at(x, f.add(from_place, f.mul(b, made.step)))
                 f.when(
                     here,
-                    lambda: _row(f, problem, copy, left, origin, target),
+                    lambda: _row(f, problem, copy, left, origin, target, made, kind),
                     lambda: _zeros(f, target, copy.row_stride),
                 )
 
-            f.loop(0, copy.blocks, 1, blocks)
+            first = 0
+            for kind, count in enumerate(made.counts):
+                f.loop(first, first + count, 1, partial(block, kind=kind))
+                first += count
 
         f.loop(0, f.parameter("rows"), 1, rows)
 
@@ -99,7 +134,7 @@ def _inside(f: Function, place: Value, problem: Convolution, axis: int) -> tuple
 
 
 def _row(
-    f: Function, problem: Convolution, copy: Layout, left: int, origin: Value, target: Value
+    f: Function, problem: Convolution, copy: Layout, left: int, origin: Value, target: Value, made: Blocks, kind: int
 ) -> Sequence[Value] | None:
     """One row of one block of channels: zeros, the image, zeros."""
     left = min(left, copy.size[2])
@@ -113,12 +148,12 @@ def _row(
         rest = copy.size[2] - left - count
         _zeros(f, f.at(target, (left + count) * run), rest * run)
     first = f.at(target, left * run)
-    if step == 1 and run == pitch:
+    if isinstance(made, Alike) and step == 1 and run == pitch:
         _copy(f, origin, first, count * run)
         return None
 
     def pixel(column: Value, _: tuple[Value, ...]) -> None:
-        _copy(f, f.at(origin, f.mul(column, pitch)), f.at(first, f.mul(column, step * run)), run)
+        made.pixel(f, f.at(origin, f.mul(column, pitch)), f.at(first, f.mul(column, step * run)), kind)
 
     f.loop(0, count, 1, pixel)
     return None

@@ -2,7 +2,7 @@
 
 A step loads one vector of weights per vector of channels, and broadcasts one input element per pixel from a constant
 distance. The layout decides only the distances, so one tile serves NCHW, NHWC and NCHWc. Sums may begin at zero or go
-on from scratch, and end there or in the output, after the epilogue.
+on from scratch, and end there or in the output, after the epilogue. A step of pairs of bfloat16 is one of words.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kernels.templates.convolution.steps import Chunks, distance
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.narrow import load_wide
+from kernels.templates.tile import product_added
 
 LINE = 64  # bytes
 TAPS = ("first_row", "first_column", "end_row", "end_column")
@@ -133,11 +134,14 @@ def _accumulate(
             vectors = []
             for vector in range(tile.vectors):
                 address = f.at(weights_at, number * width + vector * lanes, memory_type(tile.weights_dtype))
-                vectors.append(load_wide(f, address, tile.weights_dtype, lanes))
+                if problem.pairs:
+                    vectors.append(f.load(types.vector("i32", lanes), address))
+                else:
+                    vectors.append(load_wide(f, address, tile.weights_dtype, lanes))
             right = joined(vectors)
             for place, pixel in enumerate(pixels):
-                left = f.splat(f.load("float", f.at(at, pixel + step)), lanes)
-                found[place] = f.fma(left, right, found[place])
+                left = f.splat(f.load("i32" if problem.pairs else "float", f.at(at, pixel + step)), lanes)
+                found[place] = product_added(f, "bf16" if problem.pairs else "f32", left, right, found[place])
         return found
 
     if len(starts) == 1:

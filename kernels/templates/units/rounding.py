@@ -12,6 +12,7 @@ from kernels.kernel import Packing
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
+from kernels.templates.convolution.layout import Layout
 from kernels.tensor.scalars import narrow
 from kernels.units.instructions import LANES, ROW_BYTES, ROWS, TILE_BYTES
 
@@ -42,6 +43,22 @@ def round_pair(f: Function, low: Value, high: Value) -> Value:
     f.module.declare("llvm.x86.avx512bf16.cvtne2ps2bf16.512", kind, [high.type, low.type])
     given = f"{high.type} {high.text}, {low.type} {low.text}"
     return f.value(kind, f"call {kind} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({given})")
+
+
+def round_pixel(f: Function, layout: Layout, at: Value, valid: int) -> Value:
+    """32 channels of a pixel of NHWC or of blocks of 16, of which so many exist."""
+    kind, halves = types.vector("float", LANES), []
+    for half in range(2):
+        there = min(LANES, valid - half * LANES)
+        distance = half * (layout.block_stride if layout.order == "NCHWc" else LANES)
+        address = f.at(at, distance)
+        if there <= 0:
+            halves.append(f.number(kind, 0))
+        elif there == LANES or layout.order == "NCHWc":
+            halves.append(f.load(kind, address))
+        else:
+            halves.append(f.masked_load(kind, address, f.first_lanes(there, LANES)))
+    return round_pair(f, *halves)
 
 
 def write_rows(

@@ -14,7 +14,7 @@ from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.units.rounding import PAIR, round_pair
+from kernels.templates.units.rounding import PAIR, round_pixel
 from kernels.units.instructions import LANES, ROW_BYTES, ROWS
 
 
@@ -137,7 +137,7 @@ def _row(f: Function, window: Window, row: _Row, inside: Value) -> None:
         origin = f.at(row.origin, f.mul(which, step))
 
         def pixel(column: Value, _: tuple[Value, ...]) -> None:
-            pair = _rounded(f, problem, f.at(origin, f.mul(column, problem.strides[2] * source.column_stride)), valid)
+            pair = round_pixel(f, source, f.at(origin, f.mul(column, problem.strides[2] * source.column_stride)), valid)
             f.store(pair, f.at(aim, f.mul(column, ROW_BYTES), "i8"), align=ROW_BYTES)
 
         def pixels() -> None:
@@ -156,19 +156,3 @@ def _row(f: Function, window: Window, row: _Row, inside: Value) -> None:
 def _zeros(f: Function, aim: Value, first: int, last: int) -> None:
     zero = f.number(types.vector("float", LANES), 0)
     f.loop(first, last, 1, lambda at, _: f.store(zero, f.at(aim, f.mul(at, ROW_BYTES), "i8"), align=ROW_BYTES))
-
-
-def _rounded(f: Function, problem: Convolution, at: Value, valid: int) -> Value:
-    """32 channels of a pixel, of which so many exist."""
-    kind, layout, halves = types.vector("float", LANES), problem.input, []
-    for half in range(2):
-        there = min(LANES, valid - half * LANES)
-        distance = half * (layout.block_stride if layout.order == "NCHWc" else LANES)
-        address = f.at(at, distance)
-        if there <= 0:
-            halves.append(f.number(kind, 0))
-        elif there == LANES or layout.order == "NCHWc":
-            halves.append(f.load(kind, address))
-        else:
-            halves.append(f.masked_load(kind, address, f.first_lanes(there, LANES)))
-    return round_pair(f, *halves)

@@ -23,7 +23,8 @@ from tests.kernels.templates.test_units import problem, rounded
 has_pairs = pytest.mark.skipif(not host().has("avx512bf16"), reason="the processor has no dot products of bfloat16")
 
 
-def _zen4() -> Target:
+def zen4() -> Target:
+    """AVX-512 with pairs of bfloat16, and the figures of a known core."""
     core = known_core("znver4", 64)
     assert core is not None
     plain = x86_64_v4()
@@ -70,7 +71,7 @@ def test_rows_may_lie_apart_and_matrices_in_a_batch() -> None:
 
 
 def test_several_workers_share_panels_and_the_same_weights() -> None:
-    gemm, target = problem(64, 1024, 256), _zen4()
+    gemm, target = problem(64, 1024, 256), zen4()
     alone = DOT_PRODUCT.candidates(gemm, target)[0]
     shared = share(gemm, alone, target)
     assert shared.panel_stretch < alone.panel_stretch
@@ -79,7 +80,7 @@ def test_several_workers_share_panels_and_the_same_weights() -> None:
 
 def test_a_core_with_half_as_many_dot_products_is_not_faster() -> None:
     """Then they multiply as many numbers as float32 does, and rounding comes on top."""
-    gemm, target = problem(128, 768, 768), _zen4()
+    gemm, target = problem(128, 768, 768), zen4()
     plain = replace(gemm, arithmetic="f32")
     assert are_faster(target)
     wide = GEMM.estimate(plain, GEMM.candidates(plain, target)[0], target)  # type: ignore[misc]
@@ -107,9 +108,9 @@ def test_rounded_rows_take_an_odd_number_of_lines() -> None:
 )
 def test_others_are_refused(changed: dict[str, object]) -> None:
     gemm = replace(problem(4, 4, 4), **changed)  # type: ignore[arg-type]
-    assert serves(problem(4, 4, 4), _zen4())
+    assert serves(problem(4, 4, 4), zen4())
     with pytest.raises(NoDotProduct, match="has no dot products for this product of rounded numbers"):
-        DOT_PRODUCT.candidates(gemm, _zen4())
+        DOT_PRODUCT.candidates(gemm, zen4())
 
 
 def test_a_target_without_them_is_refused() -> None:

@@ -21,7 +21,7 @@ from tests.kernels.recorded.cases import FAMILIES, Case
 # Of others, whose names they share.
 VARIANTS = {
     "EXACT_CONVOLUTION", "COMPUTED_PRODUCT", "COMPUTED_WEIGHTS", "UNIT_CONVOLUTION", "UNIT_PRODUCT", "DOT_PRODUCT",
-    "BITS_DOTS", "BITS_ROW", "BITS_OF_ANY_ROWS",
+    "DOT_CONVOLUTION", "BITS_DOTS", "BITS_ROW", "BITS_OF_ANY_ROWS",
 }  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
 from kernels.emit.processor import UNITS
 from kernels.target import host
+from kernels.templates.dots.image import DOT_CONVOLUTION
+from kernels.templates.dots.product import DOT_PRODUCT
 from kernels.templates.dots.product_choice import are_faster
 from kernels.units.write import has_unit
 from tests import support
@@ -46,18 +48,19 @@ has_pairs = pytest.mark.skipif(
 
 
 def layers() -> onnx.ModelProto:
-    """Two products and a convolution that are worth a matrix unit, and one of planes, which no unit reads."""
+    """Two products and two convolutions that are worth a matrix unit, the first after a copy in blocks of channels."""
     generator = np.random.default_rng(0)
     weights = {
         "w": generator.standard_normal((256, 512)).astype(np.float32) / 16,
         "v": generator.standard_normal((512, 64)).astype(np.float32) / 16,
         "k": generator.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24,
+        "d": generator.standard_normal((64, 64, 1, 1)).astype(np.float32) / 8,
         "c": np.array([1, 64, 8, 8], np.int64),
     }  # fmt: skip
     return support.model(
         """g (float[64,256] x) => (float[64,64] y, float[1,64,8,8] z) {
             p = MatMul(x, w) q = Relu(p) y = MatMul(q, v) r = Reshape(y, c)
-            s = Conv<pads = [1, 1, 1, 1]>(r, k) z = Conv<pads = [1, 1, 1, 1]>(s, k)
+            s = Conv<pads = [1, 1, 1, 1]>(r, k) z = Conv(s, d)
         }""",
         **weights,
     )
@@ -71,7 +74,7 @@ def test_products_and_convolutions_are_rounded_within_the_tolerance() -> None:
     for expected, found in zip(support.session(proto).run(None, {"x": x}), program.run(None, {"x": x}), strict=True):
         distance = np.abs(found - expected).max() / np.abs(expected).max()
         assert 1e-4 < distance < 1e-2  # numbers of eight bits
-    assert program.rounding is not None and program.rounding.rounded == 3 and program.rounding.wide == 0
+    assert program.rounding is not None and program.rounding.rounded == 4 and program.rounding.wide == 0
     assert set(program.rounding.errors) == {"y", "z"} and max(program.rounding.errors.values()) < 1e-2
     assert program.max_abs > 0 and program.verification.tolerance["float32"] == 1e-2
 
@@ -94,17 +97,35 @@ def test_regions_stay_in_float32_as_the_tolerance_wants_it() -> None:
 
 
 @has_pairs
-def test_products_are_rounded_where_there_are_dot_products_alone() -> None:
-    """And convolutions are not: they stay in float32."""
+def test_products_and_convolutions_are_rounded_where_there_are_dot_products_alone() -> None:
     proto = layers()
     program = graphopt.compile(proto, precision="bf16")
-    assert program.rounding is not None and (program.rounding.rounded, program.rounding.wide) == (2, 0)
+    assert program.rounding is not None and program.rounding.rounded >= 3 and program.rounding.wide == 0
+    kinds = [template for template, _ in program.lowered.problems.values()]
+    assert kinds.count(DOT_PRODUCT) == 2 and DOT_CONVOLUTION in kinds
     x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
-    wanted, found = support.session(proto).run(None, {"x": x})[0], program.run(None, {"x": x})[0]
-    assert 1e-4 < np.abs(found - wanted).max() / np.abs(wanted).max() < 1e-2  # numbers of eight bits
+    found = program.run(None, {"x": x})
+    for wanted, one in zip(support.session(proto).run(None, {"x": x}), found, strict=True):
+        assert 1e-4 < np.abs(one - wanted).max() / np.abs(wanted).max() < 1e-2  # numbers of eight bits
     for threads in (1, 2):
         again = graphopt.compile(proto, precision="bf16", threads=threads).run(None, {"x": x})
-        assert np.array_equal(again[0], found)
+        assert all(np.array_equal(one, other) for one, other in zip(again, found, strict=True))
+
+
+@has_pairs
+def test_inputs_of_recurrent_layers_are_rounded() -> None:
+    """The product of all steps' inputs; what a step adds is of float32."""
+    generator = np.random.default_rng(0)
+    proto = support.model(
+        "g (float[32,1,256] x) => (float[32,1,1,128] y) { t = Tanh(x) y = LSTM<hidden_size = 128>(t, w, r) }",
+        w=generator.standard_normal((1, 512, 256)).astype(np.float32) / 16,
+        r=generator.standard_normal((1, 512, 128)).astype(np.float32) / 12,
+    )
+    program = graphopt.compile(proto, precision="bf16", tolerance=2e-2)
+    assert program.rounding is not None and (program.rounding.rounded, program.rounding.wide) == (1, 0)
+    x = generator.standard_normal((32, 1, 256)).astype(np.float32)
+    wanted, found = support.session(proto).run(None, {"x": x})[0], program.run(None, {"x": x})[0]
+    assert 1e-4 < np.abs(found - wanted).max() < 2e-2
 
 
 @has_pairs
@@ -147,7 +168,7 @@ def test_a_bundle_says_what_it_needs_and_runs(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["compile", str(model), str(bundle), "--precision", "bf16", "--tune", "0"])
     assert result.exit_code == 0, result.output
     assert "matrix units (AMX)" in result.stdout
-    assert "bf16 in 3 of 3 products and convolutions" in result.stdout and "'y' by" in result.stdout
+    assert "bf16 in 4 of 4 products and convolutions" in result.stdout and "'y' by" in result.stdout
     program = read_manifest(bundle).program
     assert program is not None and set(program.features) >= UNITS
     x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)

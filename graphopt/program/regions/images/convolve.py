@@ -118,9 +118,8 @@ def _in_blocks_where_faster(
         or target.is_gpu
     ):
         return problem, source
-    template = convolution_template(scope, node, problem)
     copied = replace(problem, input=layout_of(source.shape, "NCHWc", block))
-    apart, together = (scope.likely(template, one) for one in (problem, copied))
+    apart, together = (scope.likely(convolution_template(scope, node, one), one) for one in (problem, copied))
     readers = sum(use.node.op_type == "Conv" for use in x.uses())
     if apart <= together + turning(source.layout, target) / readers:
         return problem, source
