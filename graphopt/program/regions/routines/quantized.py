@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from graphopt.model.operators import linear
 from graphopt.model.operators.formulas import Operands
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
+from graphopt.program.regions.routines.sums import WIDE, Lanes
 from kernels.dtype import DType
 from kernels.routine.writer import Grid, as_type, eq, maximum, minimum, number, pick, quotient
-from kernels.tensor.expression import Expression, Unary, clip
+from kernels.size import bound
+from kernels.tensor.expression import Expression, ExpressionLike, Unary, clip
+
+PART = 1 << 14  # elements
 
 
 def in_blocks(formula: Callable[[Operands], Expression]) -> Definition:
@@ -43,12 +48,25 @@ def in_blocks(formula: Callable[[Operands], Expression]) -> Definition:
 
 
 def dynamic(node: Defined) -> None:
-    """DynamicQuantizeLinear: the range from the least to the greatest element, with 0 inside, is that of uint8."""
+    """DynamicQuantizeLinear: the range from the least to the greatest element, with 0 inside, is that of uint8.
+
+    Parts of a large operand find their own ranges first, on several workers.
+    """
+    parts = -(-bound(prod(node.input(0).shape)) // PART)
+    ranges = node.temporary(DType.F32, (2, parts)) if parts > 1 else None
+    if ranges is not None:
+        with node.stage() as w:
+            x, found = w.reads(node.input(0)), w.writes(ranges)
+            with w.shared(parts) as (part,):
+                start = w.local(DType.I64, part * PART)
+                low, high = _range(w, x, start, minimum(start + PART, x.area.elements) - start)
+                found[0, part] = low
+                found[1, part] = high
     with node.stage() as w:
-        x = w.reads(node.input(0))
+        x = w.reads(node.input(0) if ranges is None else ranges)
         scale, zero = w.writes(node.output(1)), w.writes(node.output(2))
         with w.shared():
-            low, high = _range(w, x)
+            low, high = _range(w, x, 0, x.area.elements)
             step = w.local(DType.F32, (high - low) / 255.0)
             w.set(step, pick(eq(high, low), number(1.0, DType.F32), step))  # as ONNX Runtime has it
             scale.put(0, step)
@@ -60,11 +78,12 @@ def dynamic(node: Defined) -> None:
             y.put(i, linear.quantized(x.at(i), scale.at(0), zero.at(0), DType.U8))
 
 
-def _range(w: Stage, x: Grid) -> tuple[Expression, Expression]:
-    low, high = w.local(DType.F32, 0.0), w.local(DType.F32, 0.0)
-    with w.loop(x.area.elements) as i:
-        w.set(low, minimum(low, x.at(i)))
-        w.set(high, maximum(high, x.at(i)))
+def _range(w: Stage, x: Grid, start: ExpressionLike, count: ExpressionLike) -> tuple[Expression, Expression]:
+    """The least and the greatest of so many elements, and of 0."""
+    ends = tuple(Lanes(w, DType.F32, 0, join, WIDE) for join in (minimum, maximum))
+    for one in ends:
+        one.add(count, lambda at: x.at(at + start))
+    low, high = (one.total() for one in ends)
     return low, high
 
 

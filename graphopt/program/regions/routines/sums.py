@@ -12,6 +12,7 @@ from kernels.tensor.expression import Expression, ExpressionLike, Number
 from kernels.tensor.expression import expression as as_expression
 
 LANES = 32
+WIDE = 128  # of joins that cost one instruction, so that a lane's last one has ended when its next one begins
 FEW = 8  # terms that are summed one after the other
 
 Term = Callable[[Expression], Expression]
@@ -21,24 +22,26 @@ Join = Callable[[Expression, Expression], Expression]
 class Lanes:
     """Partial sums in scratch, or what else `join` makes of terms: begun once, added to in any number of loops."""
 
-    def __init__(self, w: Stage, kind: DType, first: float = 0, join: Join = Expression.__add__) -> None:
-        self._w, self._kind, self._join = w, kind, join
-        self._held = w.scratch(kind, (LANES,))
-        with w.loop(LANES) as lane:
+    def __init__(
+        self, w: Stage, kind: DType, first: float = 0, join: Join = Expression.__add__, lanes: int = LANES
+    ) -> None:
+        self._w, self._kind, self._join, self._lanes = w, kind, join, lanes
+        self._held = w.scratch(kind, (lanes,))
+        with w.loop(lanes) as lane:
             self._held[lane] = number(first, kind)
 
     def add(self, count: ExpressionLike, term: Term) -> None:
         """The terms of 0 to `count`, exclusive."""
-        w, held = self._w, self._held
-        rounds = w.local(DType.I64, quotient(integer(count), LANES))
-        with w.loop(rounds) as turn, w.loop(LANES) as lane:
-            held[lane] = self._join(held[lane], term(turn * LANES + lane))
-        with w.loop(count, rounds * LANES) as place:
+        w, held, lanes = self._w, self._held, self._lanes
+        rounds = w.local(DType.I64, quotient(integer(count), lanes))
+        with w.loop(rounds) as turn, w.loop(lanes) as lane:
+            held[lane] = self._join(held[lane], term(turn * lanes + lane))
+        with w.loop(count, rounds * lanes) as place:
             held[0] = self._join(held[0], term(place))
 
     def total(self) -> Expression:
         """All of them, joined in pairs."""
-        half = LANES // 2
+        half = self._lanes // 2
         while half:
             with self._w.loop(half) as lane:
                 self._held[lane] = self._join(self._held[lane], self._held[lane + half])

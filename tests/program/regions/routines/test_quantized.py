@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from graphopt.program.regions.routines.quantized import PART
 from tests.program.regions.routines.one_node import held, same
 
 INTEGERS = ["u1", "i1", "u2", "i2"]
@@ -94,6 +95,15 @@ def test_the_range_of_the_data_is_that_of_bytes(seed: int) -> None:
 
 def test_a_range_of_nothing_but_zeros_has_the_scale_one() -> None:
     same("DynamicQuantizeLinear", [np.zeros(5, np.float32)], outputs=3)
+
+
+@pytest.mark.parametrize("size", [PART, PART + 1, 3 * PART + 77])
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_parts_of_a_large_operand_find_one_range(size: int, place: int) -> None:
+    """The extremes stand alone, in the first and the last part or behind the first one's start."""
+    x = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    x[place], x[size // 2] = -71.0, 93.0
+    same("DynamicQuantizeLinear", [x], outputs=3, tolerance=1e-7)
 
 
 MATRICES = st.sampled_from([
