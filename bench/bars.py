@@ -11,6 +11,7 @@ from rich.console import Console
 
 from bench import (
     attention,
+    byte_models,
     capabilities,
     certify,
     choices,
@@ -123,6 +124,7 @@ MEASURES: dict[str, Measure] = {
     "x4": gpu_counts.measure,
     "x5": gpu_simulated.measure,
     "l1": precision.measure,
+    "l3": byte_models.measure,
     "l4": bits.measure,
     "l4t": bits_decoder.measure,
     "l5": quantize.measure,
