@@ -28,11 +28,13 @@ from graphopt.model.dims import Dim, Dims
 from graphopt.model.nodes import attribute_of
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.build import ROUTINE
 from kernels.routine.writer import Grid, Writer, as_type, lt, maximum, minimum, pick
+from kernels.size import is_free
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
@@ -112,6 +114,20 @@ class Defined:
     def input(self, at: int) -> View:
         """Where an input lies, row-major."""
         return dense(self._scope, self.value(at))
+
+    def channels_last(self, at: int = 0) -> tuple[View, View] | None:
+        """An input and the result as [images, pixels..., channels], where the input lies so; else None."""
+        value, result = self.value(at), self.node.outputs[0]
+        rank = len(self._scope.shape(value))
+        if rank not in range(3, 6) or any(map(is_free, self._scope.shape(value))):
+            return None
+        last = (0, *range(2, rank), 1)
+        given = self._scope.place(value).transposed(last)
+        if self._scope.place_is_dense(value) or not replace(given, offset=0).is_dense:
+            return None
+        made = self._scope.image(result, layout_of(self._scope.shape(result), "NHWC")).view()
+        assert made is not None, "channels that lie side by side have strides"
+        return given, made.transposed(last)
 
     def output(self, at: int) -> View:
         """A place for a result."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from graphopt.model.operators.padding import padding
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
+from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import Grid, as_type, gt, integer, lt, maximum, minimum, number, pick, quotient
 from kernels.tensor.expression import Binary, Expression, Unary
@@ -122,6 +123,10 @@ def max_pool(node: Defined) -> None:
     shape, kind = node.output_shape(0), held(node.dtype(0))
     columns, step = windows.count[-1], windows.strides[-1]
     lowest = number(-math.inf if kind.is_float else int(np.iinfo(kind.numpy).min), kind)  # type: ignore[type-var]
+    lying = None if node.wants(1) else node.channels_last()
+    if lying is not None:
+        _largest_of_channels(node, windows, *lying, lowest)
+        return
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
         indices = w.writes(node.output(1)) if node.wants(1) else None
@@ -152,6 +157,27 @@ def max_pool(node: Defined) -> None:
                     found = maximum(places.at(at), 0)
                     ordered = _by_columns(w, found, windows.size) if node.integer("storage_order", 0) else found
                     indices.put(here + at, ordered)
+
+
+def _largest_of_channels(node: Defined, windows: Windows, source: View, result: View, lowest: Expression) -> None:
+    """The largest pixel of each window of each channel, where channels lie side by side."""
+    kind, channels, axis = lowest.dtype, source.shape[-1], len(windows.size) - 1
+    with node.stage() as w:
+        x, y = w.reads(source), w.writes(result)
+        largest = w.scratch(kind, (channels,))
+        with w.shared(*result.shape[:-2]) as (image, *outer), w.loop(windows.count[-1]) as column:
+            with w.loop(channels) as channel:
+                largest[channel] = lowest
+            begin, end = windows.inside(w, axis, column, 0, windows.size[-1])
+            first = w.local(DType.I64, windows.first(axis, column))
+            with outer_places(w, windows, outer) as (_, pixels), w.loop(end, begin) as place:
+                pixel = first + place * windows.dilations[-1]
+                start = w.local(DType.I64, line(image, (*pixels, pixel), windows.size) * channels)
+                with w.loop(channels) as channel:
+                    largest[channel] = maximum(largest[channel], as_type(x.at(start + channel), kind))
+            here = w.local(DType.I64, line(image, (*outer, column), windows.count) * channels)
+            with w.loop(channels) as channel:
+                y.put(here + channel, as_type(largest[channel], y.dtype))
 
 
 def _by_columns(w: Stage, pixel: Expression, size: Sequence[int]) -> Expression:
