@@ -11,7 +11,6 @@ measures nothing.
 from __future__ import annotations
 
 import gc
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +36,7 @@ from graphopt.flows.rounded import measured
 from graphopt.flows.source import resize
 from graphopt.machine.record import MachineRecord
 from graphopt.program.core import with_core
+from graphopt.program.deploy.benchmark import openvino_module
 from kernels.run import Calls, Executable, aligned
 from kernels.target import Target, host
 from kernels.templates.dots.product import DOT_PRODUCT
@@ -182,8 +182,7 @@ class _OpenVino:
     """A model in OpenVINO on one thread, as it chooses its precision itself."""
 
     def __init__(self, source: bytes) -> None:
-        openvino = importlib.import_module("openvino")
-        core = openvino.Core()
+        core = openvino_module().Core()
         settings = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
         self._compiled = core.compile_model(core.read_model(source), "CPU", settings)
         self._request = self._compiled.create_infer_request()

@@ -7,9 +7,11 @@ Several: wall time. A reading repeats a run until it takes some milliseconds; re
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,12 +60,21 @@ def onnxruntime_side(source: bytes, feeds: Mapping[str, Array], threads: int) ->
     return Side(f"onnxruntime {ort.__version__}", "as in the file", lambda: session.run(None, given))
 
 
-def openvino_side(source: bytes, feeds: Mapping[str, Array], threads: int, precision: str | None = "f32") -> Side:
-    """OpenVINO in float32, or with None as it chooses itself; raises OptionError when it is not installed."""
+def openvino_module() -> Any:
+    """OpenVINO's package; raises OptionError when it is not installed.
+
+    Its package that reports to its makers, from processes that may outlive ours, cannot be imported from then on.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     try:
-        openvino = importlib.import_module("openvino")
+        return importlib.import_module("openvino")
     except ImportError:
         raise OptionError("openvino is not installed; pip install openvino.") from None
+
+
+def openvino_side(source: bytes, feeds: Mapping[str, Array], threads: int, precision: str | None = "f32") -> Side:
+    """OpenVINO in float32, or with None as it chooses itself; raises OptionError when it is not installed."""
+    openvino = openvino_module()
     core = openvino.Core()
     settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
     if precision is not None:
