@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from bench.script import main
 from bench.zoo import model_file
 from graphopt.check.feeds import make_feed
 from graphopt.check.inputs import inputs_of
-from graphopt.program.deploy.benchmark import openvino_side
+from graphopt.program.deploy.benchmark import openvino_side, paired
 
 ISSUE = 18
 NAMES = (
@@ -34,7 +33,6 @@ NAMES = (
 THREADS = 2
 ROUNDS, QUICK_ROUNDS = 25, 7
 SHORT = 2.0  # milliseconds of one thread
-PAUSE = 0.01  # seconds between two sides, so that the pool of one has gone to sleep when the other begins
 SPEEDUP, LEAST, OF_PEERS, BESIDE = 1.75, 1.4, 0.97, 1.3  # what two threads must give
 SHORT_LOSS = 1.03
 
@@ -62,7 +60,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         }  # fmt: skip
         if find_spec("openvino") is not None:
             sides["openvino"] = openvino_side(source, feed, threads).call
-        taken = paired(sides, QUICK_ROUNDS if quick else ROUNDS)
+        taken = by_name(sides, QUICK_ROUNDS if quick else ROUNDS)
         own, theirs = ratio(taken["one"], taken["several"]), ratio(taken["peer"], taken["peers"])
         beside = ratio(taken["peers"], taken["several"])
         other = ratio(taken["openvino"], taken["several"]).median if "openvino" in taken else "not installed"
@@ -89,18 +87,9 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
     ]  # fmt: skip
 
 
-def paired(sides: dict[str, Call], rounds: int) -> dict[str, list[float]]:
+def by_name(sides: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
     """Seconds of wall-clock of the last of three calls of each side, by turns."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, call in sides.items():
-            time.sleep(PAUSE)
-            call()
-            call()
-            started = time.perf_counter()
-            call()
-            found[name].append(time.perf_counter() - started)
-    return found
+    return dict(zip(sides, paired(list(sides.values()), rounds), strict=True))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import graphopt
 import models
 from bench.bar import Bar, Sheet
-from bench.cores import paired
+from bench.cores import by_name
 from bench.kept import processor
 from bench.kernels.timing import Call, Peer, pin, ratio, readings, unpin
 from bench.peers import OURS
@@ -127,7 +127,7 @@ def _measured(
     feed = _feed(file, sizes)
     sides = {"ours": program.bind(feed)} | _peers(file.read_bytes(), feed, threads)
     if threads > 1:
-        return [_line(name, family, threads, paired(sides, rounds))]
+        return [_line(name, family, threads, by_name(sides, rounds))]
     pin()
     return [_line(name, family, threads, readings(sides, rounds))]
 

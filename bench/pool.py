@@ -18,7 +18,7 @@ import numpy as np
 
 import graphopt
 from bench.bar import Bar, Sheet
-from bench.cores import paired
+from bench.cores import by_name
 from bench.kernels.timing import ratio, unpin
 from bench.peers import OURS
 from bench.script import main
@@ -52,7 +52,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
         wanted = [_bits(made(threads=1), feed) for feed in feeds]
         with _neighbours():
             eight, two = (made(threads=threads) for threads in (MOST_THREADS, 2))
-            taken = paired(
+            taken = by_name(
                 {"eight": eight.bind(feeds[0]), "two": two.bind(feeds[0])}, QUICK_ROUNDS if quick else ROUNDS
             )
             equal = all(_bits(made(threads=threads), feeds[0]) == wanted[0] for threads in range(1, MOST_THREADS + 1))

@@ -1,7 +1,8 @@
 """Programs beside other runtimes: runs by turns, medians, the ratio with its interval, and how far results differ.
 
 One thread: processor time of this process, which neighbours on the machine disturb less than the clock on the wall.
-Several: wall time. A reading repeats a run until it takes some milliseconds; readings of all sides follow one another.
+Several: wall time, with a pause between two sides. A reading repeats a run until it takes some milliseconds; the sides
+take turns.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import onnxruntime as ort
 from graphopt.errors import OptionError
 
 READING = 5e-3  # seconds
+PAUSE = 0.1  # seconds between two sides of several threads: ONNX Runtime's wait for work on all cores for 0.04
 RESAMPLES = 1000
 Array = npt.NDArray[np.generic]
 Call = Callable[[], Sequence[Array]]
@@ -97,14 +99,16 @@ SIDES: dict[str, Callable[[bytes, Mapping[str, Array], int], Side]] = {
 
 def compare_sides(ours: Side, peers: Sequence[Side], *, rounds: int = 15, threads: int = 1) -> list[Comparison]:
     """Ours beside each peer."""
-    clock = time.process_time if threads == 1 else time.perf_counter
     sides = (ours, *peers)
     outputs = [side.call() for side in sides]
-    repeats = [max(1, int(READING / max(_reading(clock, side.call, 1), 1e-7))) for side in sides]
-    taken: list[list[float]] = [[] for _ in sides]
-    for _ in range(rounds):
-        for side, count, times in zip(sides, repeats, taken, strict=True):
-            times.append(_reading(clock, side.call, count))
+    if threads > 1:
+        taken = paired([side.call for side in sides], rounds, READING)
+    else:
+        repeats = [_repeats(time.process_time, side.call, READING) for side in sides]
+        taken = [[] for _ in sides]
+        for _ in range(rounds):
+            for side, count, times in zip(sides, repeats, taken, strict=True):
+                times.append(_reading(time.process_time, side.call, count))
     found = []
     for peer, times, results in zip(peers, taken[1:], outputs[1:], strict=True):
         low, middle, high = interval(np.array(times) / np.array(taken[0]))
@@ -114,7 +118,28 @@ def compare_sides(ours: Side, peers: Sequence[Side], *, rounds: int = 15, thread
     return found
 
 
-def _reading(clock: Callable[[], float], call: Call, count: int) -> float:
+def paired(calls: Sequence[Callable[[], object]], rounds: int, reading: float = 0.0) -> list[list[float]]:
+    """Seconds of wall-clock of each side on several threads, by turns: a call, or as many as take so many seconds.
+
+    A side begins when the pool of the one before has gone to sleep; its first calls wake its own, and do not count.
+    """
+    repeats = [_repeats(time.perf_counter, call, reading) for call in calls]
+    found: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, count, times in zip(calls, repeats, found, strict=True):
+            time.sleep(PAUSE)
+            call()
+            call()
+            times.append(_reading(time.perf_counter, call, count))
+    return found
+
+
+def _repeats(clock: Callable[[], float], call: Callable[[], object], reading: float) -> int:
+    """How many calls take so many seconds, one at least."""
+    return max(1, int(reading / max(_reading(clock, call, 1), 1e-7))) if reading else 1
+
+
+def _reading(clock: Callable[[], float], call: Callable[[], object], count: int) -> float:
     started = clock()
     for _ in range(count):
         call()
