@@ -1,6 +1,6 @@
 """Bars of programs on several cores: beside themselves on one, and beside ONNX Runtime on as many.
 
-Wall-clock, all sides by turns, not pinned: one call after another, and the last of three is read. Speed-ups are medians
+Wall-clock, all sides by turns, not pinned: one call after another, and the last of some is read. Speed-ups are medians
 of pairwise ratios; the results of one thread and of several are compared in bits. Models below `SHORT` milliseconds
 have a line of their own. OpenVINO in float32 is printed beside, where it is installed, and has no bar.
 """
@@ -88,7 +88,7 @@ def measure(sheet: Sheet, *, data: Path | None = None, quick: bool = False, opti
 
 
 def by_name(sides: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Seconds of wall-clock of the last of three calls of each side, by turns."""
+    """Seconds of wall-clock of a call of each side, by turns, behind others that warm it."""
     return dict(zip(sides, paired(list(sides.values()), rounds), strict=True))
 
 

@@ -21,6 +21,7 @@ import onnxruntime as ort
 from graphopt.errors import OptionError
 
 READING = 5e-3  # seconds
+WARM = 0.06  # seconds of calls after a pause, of several threads
 PAUSE = 0.1  # seconds between two sides of several threads: ONNX Runtime's wait for work on all cores for 0.04
 RESAMPLES = 1000
 Array = npt.NDArray[np.generic]
@@ -121,17 +122,26 @@ def compare_sides(ours: Side, peers: Sequence[Side], *, rounds: int = 15, thread
 def paired(calls: Sequence[Callable[[], object]], rounds: int, reading: float = 0.0) -> list[list[float]]:
     """Seconds of wall-clock of each side on several threads, by turns: a call, or as many as take so many seconds.
 
-    A side begins when the pool of the one before has gone to sleep; its first calls wake its own, and do not count.
+    A side begins when the pool of the one before has gone to sleep. Its first calls do not count: they wake its own,
+    whose threads the system may let share a core with the caller's for a while.
     """
     repeats = [_repeats(time.perf_counter, call, reading) for call in calls]
     found: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for call, count, times in zip(calls, repeats, found, strict=True):
             time.sleep(PAUSE)
-            call()
-            call()
+            _warm(call)
             times.append(_reading(time.perf_counter, call, count))
     return found
+
+
+def _warm(call: Callable[[], object]) -> None:
+    """Two calls, or as many as take `WARM` seconds."""
+    end = time.perf_counter() + WARM
+    call()
+    call()
+    while time.perf_counter() < end:
+        call()
 
 
 def _repeats(clock: Callable[[], float], call: Callable[[], object], reading: float) -> int:
