@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from graphopt.model import constants, dims, nodes
 from graphopt.model.facts import Facts
 from graphopt.model.going import fixed_trips
 from graphopt.model.known import Known
-from graphopt.model.operators.gradients.terms import Attributes, Maker, Step, Term
+from graphopt.model.operators.gradients.terms import Attributes, Maker, NoGradient, Step, Term
 from graphopt.rewrite.rule import Making
 
 PREFIX = "gradient"
 # Constants of at most so many bytes are written once and read by all that need their data.
 SHARED_BYTES = 256
+
+
+@cache
+def _missing_until(op_type: str, opset: int) -> int | None:
+    """The first opset that has an operator, where this one has not yet."""
+    if onnx.defs.has(op_type) and not _has(op_type, opset):
+        return next(one for one in range(opset + 1, onnx.defs.onnx_opset_version() + 1) if _has(op_type, one))
+    return None
+
+
+def _has(op_type: str, opset: int) -> bool:
+    try:
+        onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return False
+    return True
 
 
 class GradientMaker(Maker):
@@ -44,8 +62,13 @@ class GradientMaker(Maker):
     def node(
         self, op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes, outputs: int
     ) -> Sequence[ir.Value]:
-        """The results of a new node, which joins the graph at once."""
+        """The results of a new node, which joins the graph at once; raises NoGradient where the opset lacks it."""
         assert self._making is not None, "a node is served"
+        if (since := _missing_until(op_type, self.opset)) is not None:
+            raise NoGradient(
+                f"its rule takes {op_type}, which is there from opset {since} on; lift the model with 'graphopt "
+                f"optimize --opset {since}'"
+            )
         return self._join(self._making.node_of(op_type, *inputs, attributes=dict(attributes), outputs=outputs))
 
     def _join(self, made: ir.Node) -> Sequence[ir.Value]:
@@ -105,7 +128,7 @@ class GradientMaker(Maker):
         for term in write():
             seen = term.value.producer() is None or term.value.graph is not body or term.value in body.outputs
             end = term.apply("Identity").value if seen else term.value
-            self._declare(end, term.shape)
+            self.declare(end, term.shape)
             body.outputs.append(end)
         _remove_dead(body)
         self.graph, (self._serves, self._making) = outer, serving
@@ -121,7 +144,7 @@ class GradientMaker(Maker):
         results = self._join(made)
         for value, term, shape in zip(results, likes, shapes, strict=True):
             value.type = ir.TensorType(term.dtype)
-            self._declare(value, shape)
+            self.declare(value, shape)
         return [self.term(value) for value in results]
 
     def copied(self, body: ir.Graph, given: Sequence[Term]) -> tuple[list[ir.Node], dict[ir.Value, ir.Value]]:
@@ -191,7 +214,7 @@ class GradientMaker(Maker):
         known = self.facts.known(start)
         kept.name, kept.type = self.unique(f"{state.name}/before_output"), known.type
         shape = self.term(start).shape
-        self._declare(kept, shape)
+        self.declare(kept, shape)
         body.outputs.append(kept)
         directions = nodes.ints_attribute(node, "scan_output_directions")
         if directions is not None:
@@ -200,7 +223,7 @@ class GradientMaker(Maker):
         node.resize_outputs(len(node.outputs) + 1)
         result = node.outputs[-1]
         result.name, result.type = self.unique(f"{node.outputs[0].name}/before"), known.type
-        self._declare(result, (self._steps(node), *shape))
+        self.declare(result, (self._steps(node), *shape))
         return result
 
     def _steps(self, node: ir.Node) -> dims.Dim:
@@ -216,10 +239,10 @@ class GradientMaker(Maker):
     def _port(self, term: Term, shape: dims.Dims, kind: str) -> ir.Value:
         """An input of a body."""
         value = ir.Value(name=self.unique(f"{self._serves}/{kind}"), type=ir.TensorType(term.dtype))
-        self._declare(value, shape)
+        self.declare(value, shape)
         return value
 
-    def _declare(self, value: ir.Value, shape: dims.Dims) -> None:
+    def declare(self, value: ir.Value, shape: dims.Dims) -> None:
         """Write down dims that only the maker can tell."""
         if value.type is None:
             value.type = self.facts.known(value).type

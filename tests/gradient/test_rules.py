@@ -225,7 +225,9 @@ CASES: list[Case] = [
           output_padding=[1, 0]),
     _case("ConvTranspose", _floats(1, 4, 3, 3), _floats(4, 2, 2, 3), group=2, strides=[2, 1]),
     _case("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
-    _case("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 1], pads=[1, 1, 1, 1], opset=12),
+    *(_case("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 1], pads=[1, 1, 1, 1], opset=opset)
+      for opset in (9, 10, 12)),
+    _case("MaxPool", IMAGE, kernel_shape=[2, 2], strides=[2, 2], opset=9),
     _case("MaxPool", IMAGE, kernel_shape=[2, 2], strides=[2, 2], opset=12),
     _case("AveragePool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
     _case("AveragePool", IMAGE, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 1, 1, 0], count_include_pad=1),
@@ -294,6 +296,7 @@ CASES: list[Case] = [
     _case("RNN", _floats(3, 2, 2), _floats(1, 2, 2), _floats(1, 2, 2, low=-0.5, high=0.5), np.array([[9.0, -9, 0, 0]]),
           results=2, hidden_size=2, activations=["Relu"]),  # one unit is on, and one is off
     _recurrent("LSTM", activations=["Sigmoid", "Sigmoid", "Tanh"], opset=9),
+    _recurrent("LSTM", directions=2, direction="bidirectional", opset=9),
     *(_recurrent("LSTM", peepholes=True, **more) for more in ({}, {"input_forget": 1}, {
         "directions": 2, "lengths": (3, 1), "direction": "bidirectional"}, {"starts": False, "biases": False})),
     _recurrent("LSTM", input_forget=1),

@@ -94,5 +94,4 @@ def running_product(back: Backward) -> Gradients:
 
 def largest(back: Backward) -> Gradients:
     """TopK: each element goes back to where it was."""
-    attributes = {"axis": back.integer("axis", -1)}
-    return (back.maker.op("ScatterElements", back.x().zeros(), back.y(1), back.dy, attributes=attributes),)
+    return (back.x().zeros().scatter(back.y(1), back.dy, back.integer("axis", -1)),)

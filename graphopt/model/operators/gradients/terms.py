@@ -17,6 +17,7 @@ Attributes = Mapping[str, AttributeValue]
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 LAST = (1 << 63) - 1  # an end behind every element
+STEPS_SINCE, SCATTERS_SINCE = 10, 11  # opsets: Slice with steps, ScatterElements
 
 
 class NoGradient(Exception):
@@ -257,14 +258,37 @@ class Term:
         """A range along an axis."""
         attributes: dict[str, Sequence[int]] = {"starts": [start], "ends": [end], "axes": [axis]}
         if step != 1:
+            if self.maker.opset < STEPS_SINCE:
+                return self._gathered(axis, start, end, step)
             attributes["steps"] = [step]
         return self.maker.op("Slice", self, attributes=attributes)
 
+    def _gathered(self, axis: int, start: int, end: int, step: int) -> Term:
+        """A range with steps as single positions, which have to be known."""
+        size = self.shape[axis]
+        if not isinstance(size, int):
+            raise NoGradient(
+                f"steps over a dim of '{self.value.name}' need its size, or opset {STEPS_SINCE}; fix it with --dim, or "
+                f"lift the model with 'graphopt optimize --opset {STEPS_SINCE}'"
+            )
+        places = np.arange(size, dtype=np.int64)[start:end:step]
+        return self.maker.op("Gather", self, self.maker.array(places), attributes={"axis": axis})
+
     def flip(self, *axes: int) -> Term:
-        """The elements along axes from the last to the first; since opset 10."""
+        """The elements along axes from the last to the first."""
+        if self.maker.opset < STEPS_SINCE:
+            found = self
+            for axis in axes:
+                found = found.slice(axis, -1, -LAST, -1)
+            return found
         ones = [-1] * len(axes)
         attributes = {"starts": ones, "ends": [-LAST] * len(axes), "axes": axes, "steps": ones}
         return self.maker.op("Slice", self, attributes=attributes) if axes else self
+
+    def scatter(self, places: Term, updates: Term, axis: int) -> Term:
+        """This term with the elements of `updates` at `places` along an axis."""
+        op_type = "ScatterElements" if self.maker.opset >= SCATTERS_SINCE else "Scatter"  # as ONNX called it before
+        return self.maker.op(op_type, self, places, updates, attributes={"axis": axis})
 
     def pad(self, before: Sequence[int], after: Sequence[int]) -> Term:
         """Zeros put around, a number for each axis; negative ones take elements away."""

@@ -248,8 +248,10 @@ def largest(back: Backward) -> Gradients:
     count = maker.op("Size", x).unsqueeze(0) if known is None else maker.ints(prod(known))
     filler = ir.Tensor(np.zeros(1, x.dtype.numpy()), dtype=x.dtype)
     zeros = maker.op("ConstantOfShape", count, attributes={"value": filler})
-    if not overlap or maker.opset >= ADDING_SINCE:
-        attributes: dict[str, AttributeValue] = {"axis": 0, "reduction": "add"} if overlap else {"axis": 0}
+    if not overlap:
+        flat = zeros.scatter(places.reshape(-1), dy.reshape(-1), 0)
+    elif maker.opset >= ADDING_SINCE:
+        attributes: dict[str, AttributeValue] = {"axis": 0, "reduction": "add"}
         flat = maker.op("ScatterElements", zeros, places.reshape(-1), dy.reshape(-1), attributes=attributes)
     else:
         flat = _by_phases(zeros, places, dy, windows)
@@ -268,7 +270,7 @@ def _by_phases(zeros: Term, places: Term, dy: Term, windows: Windows) -> Term:
             if apart > 1:
                 out = windows.out[axis]
                 where, what = (one.slice(axis + 2, first, out, apart) for one in (where, what))
-        part = zeros.maker.op("ScatterElements", zeros, where.reshape(-1), what.reshape(-1), attributes={"axis": 0})
+        part = zeros.scatter(where.reshape(-1), what.reshape(-1), 0)
         found = part if found is None else found + part
     assert found is not None, "there is a window"
     return found
