@@ -12,13 +12,18 @@ from graphopt.errors import OptionError
 from graphopt.gradient.decided import settle
 from graphopt.gradient.losses import attach_loss, read_by
 from graphopt.gradient.maker import PREFIX, GradientMaker
-from graphopt.gradient.parameters import chosen
+from graphopt.gradient.parameters import chosen, trainable
 from graphopt.gradient.reverse import active_nodes, gradients, has_rule
 from graphopt.model import nodes
 from graphopt.model.bodies import put_bodies
+from graphopt.model.facts import Facts
 from graphopt.model.known import Knowledge
+from graphopt.passes.cleanup import lift_constants
+from graphopt.rewrite.driver import Pass, run_passes
+from graphopt.rewrite.editor import Editor
 
 LEAST_OPSET = 9  # Where
+LIFTING = (Pass("lift-constants", 0, run=lift_constants),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ def differentiate(
         )
     if model.functions:
         InlinePass()(model)
+    if not trainable(model.graph, Facts(model)):  # exporters such as Paddle's write weights as Constant nodes
+        run_passes(Editor(model), LIFTING)
     settle(model, lambda facts: chosen(model.graph, facts, with_respect_to))
     put_bodies(model, lambda facts: _lacking(model, facts, request, with_respect_to))
     maker = GradientMaker(model)

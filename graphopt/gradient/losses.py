@@ -11,7 +11,7 @@ from graphopt.errors import ModelError, OptionError
 from graphopt.gradient.maker import GradientMaker
 from graphopt.model import dims, nodes
 from graphopt.model.known import Knowledge
-from graphopt.model.operators.gradients.terms import FLOATS, Term
+from graphopt.model.operators.gradients.terms import FLOATS, NoGradient, Term
 
 LossName = Literal["cross-entropy", "mse"]
 TARGET, LOSS = "target", "loss"
@@ -39,7 +39,12 @@ def attach_loss(
     for name in (TARGET, LOSS):
         if maker.has(name):
             raise ModelError(f"the model has a value named '{name}' already, which the loss would have; rename it.")
-    made = _squared_error(maker, read) if loss == "mse" else _cross_entropy(maker, read, class_axis, ignore_index)
+    if maker.facts.shape(read) is None and (rank := maker.facts.declared(read).shape) is not None:
+        maker.declare(read, rank)  # as behind an If whose branches nothing is known of: the file tells
+    try:
+        made = _squared_error(maker, read) if loss == "mse" else _cross_entropy(maker, read, class_axis, ignore_index)
+    except NoGradient as reason:
+        raise ModelError(f"no loss can be made of output '{read.name}': {reason}.") from None
     return maker.give(made, LOSS)
 
 

@@ -186,3 +186,28 @@ def test_what_has_no_rule_is_named() -> None:
     taken = _model("g (float[2] target) => (float[2] y) { y = Relu(target) }")
     with pytest.raises(ModelError, match="the model has a value named 'target' already"):
         graphopt.gradient(taken, loss="mse", with_respect_to="target")
+
+
+def test_constants_train_in_a_model_that_keeps_its_weights_in_them() -> None:
+    text = """g (float[2, 3] x) => (float[2, 2] y) WEIGHTS
+        { w = Constant <value = float[3, 2] {1, 2, 3, 4, 5, 6}> () half = Constant <value_float = 0.5> ()
+          a = MatMul(x, w) b = Mul(a, half) y = MORE }"""
+    result = graphopt.gradient(_model(text.replace("WEIGHTS", "").replace("MORE", "Identity(b)")), loss="mse")
+    assert set(result.gradients) == {"w"}
+    x, target = np.array([[1, 0, 2], [0, 1, -1]], np.float32), np.zeros((2, 2), np.float32)
+    found = _run(result, x=x, target=target)
+    assert np.allclose(found["gradient/w"], x.T @ found["y"] * 0.5 * 2 / 4)
+    step = graphopt.train_step(_model(text.replace("WEIGHTS", "").replace("MORE", "Identity(b)")), loss="mse")
+    assert "w_new" in {value.name for value in step.to_proto().graph.output}
+    both = text.replace("WEIGHTS", "<float[2] bias = {0, 1}>").replace("MORE", "Add(b, bias)")
+    assert set(graphopt.gradient(_model(both), loss="mse").gradients) == {"bias"}
+
+
+def test_a_loss_reads_a_result_whose_dims_only_the_file_tells() -> None:
+    model = _model("""g (float[2, 3] x, int64[N] sizes) => (float[A, B] y) <float[2, 3] w = {1, 2, 3, 4, 5, 6}>
+        { a = Mul(x, w) y = Reshape(a, sizes) }""")
+    found = _run(
+        graphopt.gradient(model, loss="mse"), x=np.ones((2, 3), np.float32), sizes=np.array([3, 2]),
+        target=np.zeros((3, 2), np.float32),
+    )  # fmt: skip
+    assert np.allclose(found["gradient/w"], 2 / 6 * np.array([[1, 2, 3], [4, 5, 6]]))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import onnx.parser
+import onnx_ir as ir
 import pytest
 
 import graphopt
 from graphopt.errors import ModelError
+from graphopt.gradient.maker import GradientMaker
+from graphopt.model.operators.gradients.terms import NoGradient
 
 REGIONS = """
 <ir_version: 8, opset_import: ["": 16]>
@@ -14,6 +17,23 @@ net (float[1, 2, H, 6] x, float[3, 4] rois, int64[3] images) => (float loss)
 {
     y = RoiAlign <ATTRIBUTES> (x, rois, images)
     loss = ReduceSum <keepdims = 0> (y)
+}
+"""
+
+# Of the result only the file says that it has two dims: one branch gives a vector.
+BRANCHES = """
+<ir_version: 8, opset_import: ["": 17]>
+net (bool which, float[2, 3] x) => (float[A, B] y)
+<float[2, 3] w = {1, 2, 3, 4, 5, 6}>
+{
+    scaled = Mul(x, w)
+    y = If (which) <
+        then_branch = straight () => (float[2, 3] a) { a = Identity(scaled) },
+        else_branch = flat () => (float[6] b) {
+            sizes = Constant <value_ints = [6]> ()
+            b = Reshape(scaled, sizes)
+        }
+    >
 }
 """
 
@@ -84,3 +104,26 @@ def test_fourier_transforms_that_have_no_rule(attributes: str, length: str, said
     """)
     with pytest.raises(ModelError, match=said):
         graphopt.gradient(model, loss="loss", with_respect_to=["x"])
+
+
+def test_an_operator_that_the_opset_lacks_is_named_with_the_opset_that_has_it() -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 9]>
+    net (float[2, 3] x, int64[2] order) => (float loss)
+    <float[2, 3] w = {1, 2, 3, 4, 5, 6}>
+    {
+        y = Mul(x, w)
+        loss = ReduceSum <keepdims = 0> (y)
+    }
+    """)
+    maker = GradientMaker(ir.from_proto(model))
+    maker.serve(next(iter(maker.graph)))
+    with pytest.raises(NoGradient, match="its rule takes GatherND, which is there from opset 11 on; lift the model"):
+        maker.op("GatherND", maker.term(maker.graph.inputs[0]), maker.ints(0))
+
+
+def test_an_output_of_no_known_rank_has_no_loss() -> None:
+    model = onnx.parser.parse_model(BRANCHES)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match="no loss can be made of output 'y': the rank of 'y' is not known"):
+        graphopt.gradient(model, loss="mse")
