@@ -14,7 +14,7 @@ import onnx_ir as ir
 from graphopt.errors import OptionError
 from graphopt.gradient.step import open_carried
 from graphopt.lazy import Lazy
-from graphopt.model.dimensions import DimValue, change_dims
+from graphopt.model.dimensions import DimValue, change_dims, symbols_of
 from graphopt.model.fixing import fix_inputs
 from graphopt.model.load import Source, load
 from graphopt.model.tensors import tensors_of
@@ -47,7 +47,7 @@ def resize(
     What is freed is compared with the model as it was, sample by sample, unless `verify` is off. Raises OptionError.
     """
     batch = str(dims.get("batch", ""))
-    if batch.isdigit() and int(batch) and _first_dims_are_fixed(model):
+    if batch.isdigit() and int(batch) and "batch" not in symbols_of(model) and _first_dims_are_fixed(model):
         resize(model, {}, {"batch": "batch"}, verify=verify)
     freed = any(not isinstance(size, int) and not size.isdigit() for size in dims.values())
     before = model.clone() if freed else model

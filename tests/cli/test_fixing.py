@@ -78,6 +78,16 @@ def test_a_free_batch_without_a_name_takes_a_size(rates: Shell) -> None:
     assert answer.error == "there is no dynamic dim 'n'; those of input 'x' have no names: give it a shape."
 
 
+def test_a_dim_named_batch_behind_a_fixed_first_one_is_fixed_where_it_is(rates: Shell) -> None:
+    """As of a recurrent layer over a fixed number of steps, whose first dim mixes what it meets."""
+    text = "g (float[3,batch] x) => (float[3,batch] y) { y = Softmax<axis = 0>(x) }"
+    rates.write("steps.onnx", support.model(text))
+    assert rates.run("optimize", "steps.onnx", "six.onnx", "--dim", "batch=6").status == 0
+    dims = rates.read("six.onnx").graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value for dim in dims] == [3, 6]
+    assert rates.run("compile", "steps.onnx", "six", "--dim", "batch=6").status == 0
+
+
 def test_a_batch_that_mixes_samples_stays_as_it_is(rates: Shell) -> None:
     rates.write("one.onnx", support.model("g (float[1,4] x) => (float[1,4] y) { y = Softmax<axis = 0>(x) }"))
     for command in (("optimize", "one.onnx", "o.onnx"), ("compile", "one.onnx", "o")):
