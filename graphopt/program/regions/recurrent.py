@@ -90,9 +90,9 @@ def _shared(layer: Recurrent, scope: Scope) -> bool:
     """Whether several workers share the hidden units of each step: where a layer is one tile of one direction.
 
     They meet after each step, so a step has to be long, and one of two products makes them meet twice. Two directions
-    or tiles are shared without meeting.
+    or tiles are shared without meeting. A program for a range of sizes has the same regions for all of them.
     """
-    if is_free(layer.steps) or is_free(layer.batch) or not 2 <= layer.steps <= MOST_STEPS:
+    if scope.steady or is_free(layer.steps) or is_free(layer.batch) or not 2 <= layer.steps <= MOST_STEPS:
         return False
     phases = RecurrentStep.phases(layer)
     flops = 2 * layer.batch * layer.gates * layer.hidden * layer.hidden

@@ -55,3 +55,18 @@ def test_shared_steps_are_equal(
     expected = support.session(proto, optimized=True).run(None, feeds)
     for found, want in zip(compiled.run(None, feeds), expected, strict=True):
         np.testing.assert_allclose(found, want, rtol=0, atol=2e-6 * max(1.0, float(np.abs(want).max())))
+
+
+def test_steps_that_are_long_at_some_sizes_of_a_range_are_shared_at_none() -> None:
+    proto = layer("LSTM", (3, 1, 8, 64), "forward", ("y",))
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[-2].dim_param = "batch"
+    assert kernels(layer("LSTM", (3, 4, 8, 64), "forward", ("y",)))[1:] != kernels(
+        layer("LSTM", (3, 5, 8, 64), "forward", ("y",))
+    )[1:]
+    compiled = graphopt.compile(proto, dims={"batch": (1, 4)}, threads=1)
+    for batch in (1, 4):
+        feeds = {"x": np.random.default_rng(0).standard_normal((3, batch, 8)).astype(np.float32)}
+        (expected,) = support.session(proto).run(None, feeds)
+        (found,) = compiled.run(None, feeds)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
