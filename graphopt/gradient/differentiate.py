@@ -80,7 +80,12 @@ def differentiate(
     if apart and with_respect_to != "trainable":
         raise OptionError(f"the loss does not depend on {', '.join(apart)}, or is flat in it.")
     if not found:
-        raise OptionError("the model has no weights that the loss depends on; name values with --with-respect-to.")
+        branches = next((node for node in model.graph if node.op_type == "If" and nodes.is_standard(node)), None)
+        way = "name values with --with-respect-to" if branches is None else (
+            f"weights in the branches of {nodes.describe(branches)} do not train: where an input decides, fix it with "
+            "'graphopt optimize --value' first"
+        )  # fmt: skip
+        raise OptionError(f"the model has no weights that the loss depends on; {way}.")
     return Differentiated(maker, loss, found)
 
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 import graphopt
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, OptionError
 from graphopt.gradient.maker import GradientMaker
 from graphopt.model.operators.gradients.terms import NoGradient
 
@@ -127,3 +127,22 @@ def test_an_output_of_no_known_rank_has_no_loss() -> None:
     model.graph.output[0].type.tensor_type.ClearField("shape")
     with pytest.raises(ModelError, match="no loss can be made of output 'y': the rank of 'y' is not known"):
         graphopt.gradient(model, loss="mse")
+
+
+def test_weights_in_branches_are_said_to_need_the_branch() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    net (bool which, float[2] x) => (float[2] y)
+    {
+        y = If (which) <
+            then_branch = plain () => (float[2] a) <float[2] w = {1, 2}> { a = Mul(x, w) },
+            else_branch = other () => (float[2] b) <float[2] v = {3, 4}> { b = Mul(x, v) }
+        >
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    said = "depends on; weights in the branches of If 'y' do not train: where an input decides, fix it with 'graphopt"
+    with pytest.raises(OptionError, match=said):
+        graphopt.gradient(model, loss="mse")
+    chosen = graphopt.optimize(model, values={"which": True}, level=0)
+    assert len(graphopt.gradient(chosen.to_proto(), loss="mse").gradients) == 1
