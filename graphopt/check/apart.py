@@ -12,16 +12,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
 
 from graphopt.check import engine
 from graphopt.check.engine import CannotRun, OutOfTime
+from graphopt.model.rooms import Lent, Room, lent
 
 MOST_BYTES = 1800 << 20  # of memory, for a model with few weights
 SHARE = 16  # what is added for each byte of the weights
 GRACE = 5.0  # seconds beyond those of a run, after which the process is ended
+LARGE = 1 << 20  # bytes of an array that is handed over as a file
+NO_ROOMS: Mapping[str, Room] = {}
 ENDED = "ONNX Runtime ended its process on this model"
 
 Weight = tuple[Path, np.dtype[np.generic], tuple[int, ...], int]  # file, dtype, dims, the ONNX type's number
@@ -48,13 +52,13 @@ class Process:
 
     def load(
         self, path: Path, weights: Mapping[str, Weight], seconds: float | None = None, *, optimized: bool = False,
-        alone: bool = False,
+        alone: bool = False, frugal: bool = False,
     ) -> Distant:  # fmt: skip
         """The model at `path`, loaded there, `optimized` by ONNX Runtime where that is wanted; raises CannotRun.
 
-        `alone` leaves out the reference evaluator, as `optimized` does.
+        `alone` leaves out the reference evaluator, as `optimized` does; `frugal` is that of `Engine`.
         """
-        found = self.ask(("load", path, weights, optimized, optimized or alone), seconds)
+        found = self.ask(("load", path, weights, optimized, optimized or alone, frugal), seconds)
         assert isinstance(found, tuple), "the answer to a load"
         return Distant(self, *found)
 
@@ -104,11 +108,30 @@ class Distant:
         """Whether its process can be asked."""
         return self._process.alive
 
-    def run(self, feed: Mapping[str, object], seconds: float | None = None) -> Sequence[object]:
-        """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
-        found = self._process.ask(("run", self._number, dict(feed), seconds), seconds)
-        assert isinstance(found, list), "the answer to a run"
-        return found
+    def run(
+        self, feed: Mapping[str, object], seconds: float | None = None, rooms: Mapping[str, Room] = NO_ROOMS
+    ) -> Sequence[object]:
+        """The outputs in order; raises CannotRun with the engine's words, or OutOfTime.
+
+        Outputs that `rooms` are given for are written into files, and large arrays are fed as files.
+        """
+        with ExitStack() as files:
+            given, places = dict(feed), dict[str, Lent]()
+            if rooms:
+                with suppress(OSError):
+                    given = {name: _handed(files, value) for name, value in feed.items()}
+                    places = {name: files.enter_context(lent(room)) for name, room in rooms.items()}
+            found = self._process.ask(("run", self._number, given, seconds, places), seconds)
+            assert isinstance(found, list), "the answer to a run"
+            written = iter(places.values())  # in the order of the outputs
+            return [next(written).array() if isinstance(one, Room) else one for one in found]
+
+
+def _handed(files: ExitStack, value: object) -> object:
+    """What is fed, a large array as a file."""
+    if not isinstance(value, np.ndarray) or value.nbytes < LARGE or value.dtype.hasobject:
+        return value
+    return files.enter_context(lent(value))
 
 
 class Lasting:
@@ -120,8 +143,10 @@ class Lasting:
         self._engine = load()
         self.name = self._engine.name
 
-    def run(self, feed: Mapping[str, object], seconds: float | None = None) -> Sequence[object]:
-        """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
+    def run(
+        self, feed: Mapping[str, object], seconds: float | None = None, rooms: Mapping[str, Room] = NO_ROOMS
+    ) -> Sequence[object]:
+        """As `Distant.run`."""
         if not self._engine.alive:
             self._engine = self._load()
-        return self._engine.run(feed, seconds)
+        return self._engine.run(feed, seconds, rooms)

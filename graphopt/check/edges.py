@@ -16,13 +16,19 @@ FROM = 64 << 20  # bytes of all of them, from which on they are cast
 
 
 def cast_edges(wide: ir.Model, kinds: Mapping[str, ir.DataType]) -> frozenset[str]:
-    """Put casts behind inputs and in front of outputs that were float32 by `kinds`; gives the inputs' names."""
+    """Put casts behind inputs and in front of outputs that were float32 by `kinds`; gives the inputs' names.
+
+    Inputs that nothing reads stay float32 too.
+    """
     graph = wide.graph
     inputs = [value for value in graph.inputs if _is_large(value, kinds) and _is_read_here(graph, value)]
     outputs = [value for value in graph.outputs if _is_large(value, kinds) and value.producer() is not None]
     if sum(_bytes(value) for value in (*inputs, *outputs)) < FROM:
         return frozenset()
     places = {node: place for place, node in enumerate(graph)}
+    unread = [value for value in graph.inputs if _is_large(value, kinds) and not value.uses()]
+    for value in unread:
+        value.type = ir.TensorType(ir.DataType.FLOAT)
     for value in inputs:
         first = min((use.node for use in value.uses()), key=lambda node: places[node])
         cast = _cast(value, f"{value.name}:wide", ir.DataType.DOUBLE)
@@ -37,7 +43,7 @@ def cast_edges(wide: ir.Model, kinds: Mapping[str, ir.DataType]) -> frozenset[st
         graph.outputs[graph.outputs.index(value)] = cast.outputs[0]
         value.name = f"{name}:wide"
         graph.insert_after(producer, cast)
-    return frozenset(value.name or "" for value in inputs)
+    return frozenset(value.name or "" for value in (*inputs, *unread))
 
 
 def _is_large(value: ir.Value, kinds: Mapping[str, ir.DataType]) -> bool:

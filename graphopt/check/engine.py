@@ -12,6 +12,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -22,6 +23,7 @@ import onnxruntime as ort
 
 from graphopt.check.heap import give_back
 from graphopt.lazy import Lazy
+from graphopt.model.rooms import Lent, Room, is_written, letting_go, room_of
 
 if TYPE_CHECKING:
     from onnx import reference
@@ -44,6 +46,8 @@ _BITS = {
 _PACKED = ("tensor(int4)", "tensor(uint4)", "tensor(int2)", "tensor(uint2)", "tensor(float4", "tensor(float8e8m0)")
 
 
+NO_ROOMS: Mapping[str, Room | Lent] = {}
+NO_ARRAYS: Mapping[str, np.ndarray] = {}
 REFERENCE = "the ONNX reference evaluator"
 
 
@@ -60,10 +64,11 @@ class Engine:
 
     def __init__(
         self, path: Path, shared: Mapping[str, ort.OrtValue], optimized: bool = False, alone: bool = False,
-        defining: bool = False, one_thread: bool = False,
+        frugal: bool = False, defining: bool = False, one_thread: bool = False,
     ) -> None:  # fmt: skip
         """`shared` holds the initializers that the file at `path` lacks; `alone` leaves out the reference.
 
+        With `frugal` a result's memory is given back when the last node has read it, and not kept for another result.
         `defining` asks for the reference, which ONNX defines its operators by, `one_thread` for ONNX Runtime on one
         thread. Raises CannotRun.
         """
@@ -74,7 +79,7 @@ class Engine:
             if defining:
                 raise TypeError("ONNX Runtime is not asked")
             self._session = ort.InferenceSession(
-                str(path), _options(shared, optimized, one_thread), providers=["CPUExecutionProvider"]
+                str(path), _options(shared, optimized, frugal, one_thread), providers=["CPUExecutionProvider"]
             )
             self._kinds = [one.type for one in (*self._session.get_inputs(), *self._session.get_outputs())]
             if any(kind.startswith(_PACKED) for kind in self._kinds):
@@ -89,8 +94,13 @@ class Engine:
             except Exception:  # the reference's errors share none either
                 raise CannotRun(_first_line(error)) from error
 
-    def run(self, feed: Mapping[str, object], seconds: float | None = None) -> Sequence[object]:
-        """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
+    def run(
+        self, feed: Mapping[str, object], seconds: float | None = None, rooms: Mapping[str, Room | Lent] = NO_ROOMS
+    ) -> Sequence[object]:
+        """The outputs in order; raises CannotRun with the engine's words, or OutOfTime.
+
+        Outputs that `rooms` are given for are written into files.
+        """
         try:
             if self._session is None:
                 assert self._reference is not None, "one of the engines is loaded"
@@ -98,13 +108,32 @@ class Engine:
             taken = (*self._session.get_inputs(), *self._session.get_overridable_initializers())
             names = {item.name for item in taken}
             given = {name: value for name, value in feed.items() if name in names}
-            return self._run_session(given, seconds)
+            arrays = self._arrays(given, rooms)
+            if not arrays:
+                return self._run_session(given, seconds)
+            try:
+                return self._run_session(given, seconds, arrays)
+            except OutOfTime:
+                raise
+            except Exception:  # an output has other dims than the model declares
+                return self._run_session(given, seconds)
         except OutOfTime:
             raise
         except Exception as error:
             raise CannotRun(_first_line(error)) from error
 
-    def _run_session(self, feed: dict[str, object], seconds: float | None) -> Sequence[object]:
+    def _arrays(self, feed: Mapping[str, object], rooms: Mapping[str, Room | Lent]) -> dict[str, np.ndarray]:
+        """Where results are written to; nowhere where something fed is no array of numbers, or there is no disk."""
+        plain = all(isinstance(value, np.ndarray) and value.dtype.kind in "biuf" for value in feed.values())
+        if not plain or any(kind in _BITS for kind in self._kinds):
+            return {}
+        with suppress(OSError):
+            return {name: room.array() for name, room in rooms.items()}
+        return {}
+
+    def _run_session(
+        self, feed: dict[str, object], seconds: float | None, into: Mapping[str, np.ndarray] = NO_ARRAYS
+    ) -> Sequence[object]:
         assert self._session is not None, "the caller has looked"
         options = ort.RunOptions()
         expired = threading.Event()
@@ -120,6 +149,8 @@ class Engine:
         try:
             if any(kind in _BITS for kind in self._kinds):
                 return _run_of_bits(self._session, feed, options)
+            if into:
+                return _run_into(self._session, feed, options, into)
             return list(self._session.run(None, feed, options))
         except Exception:
             if expired.is_set():
@@ -128,6 +159,27 @@ class Engine:
         finally:
             if timer is not None:
                 timer.cancel()
+
+
+def _run_into(
+    session: ort.InferenceSession, feed: Mapping[str, object], options: ort.RunOptions, into: Mapping[str, np.ndarray]
+) -> list[object]:
+    """A run that writes some of its results into arrays that are there."""
+    binding = session.io_binding()
+    given = {name: np.asarray(value, order="C") for name, value in feed.items()}
+    for name, array in given.items():
+        binding.bind_cpu_input(name, array)
+    names = [one.name for one in session.get_outputs()]
+    for name in names:
+        if name in into:
+            place = into[name]
+            binding.bind_output(name, "cpu", 0, place.dtype, place.shape, place.ctypes.data)
+        else:
+            binding.bind_output(name)
+    with letting_go((*given.values(), *into.values())):
+        session.run_with_iobinding(binding, options)
+    found = binding.get_outputs()
+    return [into[name] if name in into else value.numpy() for name, value in zip(names, found, strict=True)]
 
 
 def _run_of_bits(session: ort.InferenceSession, feed: dict[str, object], options: ort.RunOptions) -> list[object]:
@@ -154,7 +206,7 @@ def _array_of(value: ort.OrtValue, kind: str) -> object:
     return np.frombuffer(held, bits).copy().view(dtype).reshape(value.shape())
 
 
-def _options(shared: Mapping[str, ort.OrtValue], optimized: bool, one_thread: bool) -> ort.SessionOptions:
+def _options(shared: Mapping[str, ort.OrtValue], optimized: bool, frugal: bool, one_thread: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1 if one_thread else 0
     levels = ort.GraphOptimizationLevel
@@ -163,6 +215,7 @@ def _options(shared: Mapping[str, ort.OrtValue], optimized: bool, one_thread: bo
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
+    options.enable_mem_reuse = not frugal
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it took a third of all CPU time
     for name, value in shared.items():
@@ -176,7 +229,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def _serve(most_bytes: int) -> None:
-    """Answer ("load", path, weights, optimized, alone), ("run", number, feed, seconds) until stdin ends."""
+    """Answer requests until stdin ends.
+
+    They are ("load", path, weights, optimized, alone, frugal) and ("run", number, feed, seconds, rooms).
+    """
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what an engine prints is no answer
     if sys.platform != "win32":
@@ -198,7 +254,10 @@ def _serve(most_bytes: int) -> None:
                 )
                 answer: tuple[str, object] = ("done", (len(engines) - 1, engines[-1].name))
             else:
-                answer = ("done", engines[request[1]].run(request[2], request[3]))
+                feed = {name: _taken(value) for name, value in request[2].items()}
+                found = engines[request[1]].run(feed, request[3], request[4])
+                answer = ("done", [room_of(one) if is_written(one) else one for one in found])
+                del feed, found
         except OutOfTime:
             answer = ("late", None)
         except CannotRun as error:
@@ -208,6 +267,10 @@ def _serve(most_bytes: int) -> None:
         _send(answers, answer)
         del request, answer
         give_back()  # it waits for long, and what was freed would stay its own
+
+
+def _taken(value: object) -> object:
+    return value.array() if isinstance(value, Lent) else value
 
 
 def _send(answers: BinaryIO, answer: tuple[str, object]) -> None:

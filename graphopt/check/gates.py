@@ -17,10 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.held import Held
 from graphopt.check.tolerance import SPACING, rounding_of
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import remove_unused
 from graphopt.model.operators.table import operator_of
+from graphopt.model.rooms import let_go
 
 
 def _sign(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -60,19 +62,22 @@ class Gates:
     decided: ir.Model  # a copy in which inputs take the place of the gates' results
 
     def moved(
-        self, operands: Sequence[np.ndarray], widths: Sequence[np.ndarray], direction: int
-    ) -> dict[str, np.ndarray] | None:
+        self, operands: Sequence[np.ndarray], widths: Sequence[np.ndarray], direction: int, held: Held | None = None
+    ) -> dict[str, object] | None:
         """What the gates decide if operands are moved by their widths: inputs of the `decided` model.
 
         In the `direction` 1 what lies below a kink counts as beyond it, with -1 what lies above. What is equal stays
-        equal: that is meant. None where no gate decides otherwise. What is squared is moved as a whole.
+        equal: that is meant. None where no gate decides otherwise. What is squared is moved as a whole. Each is kept in
+        what is `held` before the next one is made.
         """
-        found, any_moved = {}, False
+        held = Held() if held is None else held
+        found, any_moved = dict[str, object](), False
         for gate in self.gates:
             left, zero = operands[gate.left], np.zeros((), operands[gate.left].dtype)
             if gate.kind == SQUARE:
-                found[gate.result + DECIDED] = (left + direction * widths[gate.left]).astype(left.dtype)
+                found[gate.result + DECIDED] = held.one((left + direction * widths[gate.left]).astype(left.dtype))
                 any_moved = any_moved or bool(widths[gate.left].any())
+                _let_go(left, widths[gate.left])
                 continue
             right = zero if gate.right is None else operands[gate.right]
             width = widths[gate.left] + (0.0 if gate.right is None else widths[gate.right])
@@ -82,26 +87,39 @@ class Gates:
             decide = KINDS[gate.kind]
             other = decide(np.asarray(direction, left.dtype), zero)
             result = decide(left, right)
-            found[gate.result + DECIDED] = np.where(near, other, result).astype(result.dtype)
+            found[gate.result + DECIDED] = held.one(np.where(near, other, result).astype(result.dtype))
             any_moved = any_moved or bool(near.any())
+            _let_go(left, right, widths[gate.left], *(() if gate.right is None else (widths[gate.right],)))
         return found if any_moved else None
 
 
-def widths_of(operands: Sequence[np.ndarray], samples: Iterable[Sequence[object]]) -> list[np.ndarray]:
-    """How far each operand may be off, by samples of all of them; 0 where it is no finite number."""
-    noise = [np.zeros(operand.shape) for operand in operands]
+def widths_of(
+    operands: Sequence[np.ndarray], samples: Iterable[Sequence[object]], held: Held | None = None
+) -> list[np.ndarray]:
+    """How far each operand may be off, by samples of all of them; 0 where it is no finite number.
+
+    Widths lie in files as what is `held` does, and one operand's are worked on at a time.
+    """
+    held = Held() if held is None else held
+    noise = [held.zeros(operand.shape) for operand in operands]
     for sample in samples:
         for one, operand, moved in zip(noise, operands, sample, strict=True):
             if isinstance(moved, np.ndarray) and moved.shape == operand.shape:
                 with np.errstate(invalid="ignore", over="ignore"):
                     distance = np.abs(moved.astype(np.float64) - operand)
                 np.maximum(one, distance, out=one, where=np.isfinite(distance))
-    found = []
-    for operand in operands:
-        one, finite = noise.pop(0), np.isfinite(operand)
+                _let_go(one, operand)
+    for one, operand in zip(noise, operands, strict=True):
+        finite = np.isfinite(operand)
         width = WIDTH * rounding_of(np.where(finite, operand, 0), one) if operand.size else one
-        found.append(np.where(finite, width, 0.0))
-    return found
+        one[...] = np.where(finite, width, 0.0)
+        _let_go(one, operand)
+    return noise
+
+
+def _let_go(*arrays: np.ndarray) -> None:
+    for array in arrays:
+        let_go(array)
 
 
 def gates_of(model: ir.Model) -> Gates | None:
@@ -173,12 +191,17 @@ def _made(
         copied.outputs[0].name = f"gate:operand{number}"
         kind = facts.dtype(value)
         assert kind is not None, "it is a float that has been looked at"
-        copied.outputs[0].type = ir.TensorType(kind)
+        copied.outputs[0].type, copied.outputs[0].shape = ir.TensorType(kind), _shape(facts, value)
         operands.graph.append(copied)
         operands.graph.outputs.append(copied.outputs[0])
     remove_unused(operands.graph)
     remove_unused(decided.graph)
     return Gates(tuple(gates), operands, decided)
+
+
+def _shape(facts: Facts, value: ir.Value) -> ir.Shape | None:
+    known = facts.shape(value)
+    return None if known is None or not all(isinstance(dim, int) for dim in known) else ir.Shape(map(int, known))
 
 
 def _is_moved(kind: ir.DataType | None) -> bool:

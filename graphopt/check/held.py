@@ -7,19 +7,19 @@ of it. Files have no name, so that nothing of them stays whatever happens.
 from __future__ import annotations
 
 import mmap
-import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from graphopt.check.heap import give_back
+from graphopt.model.rooms import Room, folder, is_written, let_go
 
 LARGE = 1 << 20  # bytes of an array that is worth a file
-MOST = 64 << 20  # bytes of large arrays that one check keeps in memory
-ELSEWHERE = "/var/tmp"  # on a disk, where /tmp may be memory
+MOST = 16 << 20  # bytes of large arrays that one check keeps in memory
 
 
 class Held:
@@ -38,6 +38,14 @@ class Held:
         if self._is_full:
             give_back()
 
+    def zeros(self, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+        """Numbers that are written from now on; in a file if they are many."""
+        room = Room(np.dtype(np.float64), shape)
+        if room.nbytes >= LARGE:
+            with suppress(OSError):
+                return room.array()
+        return np.zeros(shape)
+
     def feed(self, feed: Mapping[str, Any], others: Iterable[object] = ()) -> dict[str, Any]:
         """A feed, likewise; arrays that are kept by `others` stay as they are."""
         known = set(map(id, others))
@@ -46,6 +54,11 @@ class Held:
     def one(self, value: object) -> object:
         """A value; an array with its elements where it goes to a file, or itself where there is no room for one."""
         if not isinstance(value, np.ndarray) or value.nbytes < LARGE or value.dtype.hasobject:
+            return value
+        if is_written(value):
+            self._is_full = True
+            value.flags.writeable = False
+            let_go(value)
             return value
         if value.nbytes <= self._left:
             self._left -= value.nbytes
@@ -58,7 +71,7 @@ class Held:
 
 
 def _filed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    with tempfile.TemporaryFile(dir=os.environ.get("TMPDIR") or ELSEWHERE) as file:
+    with tempfile.TemporaryFile(dir=folder()) as file:
         np.ascontiguousarray(array).tofile(file)
         file.flush()
         held = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ)

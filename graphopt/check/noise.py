@@ -31,6 +31,7 @@ from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.model.bodies import put_bodies
 from graphopt.model.contrib.bodies import has_body
 from graphopt.model.oversized import oversized
+from graphopt.model.rooms import let_go
 from graphopt.model.save import weight_bytes
 
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
@@ -101,7 +102,8 @@ class Noise:
             if number == len(case.samples):
                 found = self.moved(case, way)
                 case.samples.append(case.outputs if found is None else self._held.all(found))
-                del found  # which would else be there while the next one is made
+                del found  # which would else be there while this one is compared
+                self._held.make_room()
             if case.samples[number] is not case.outputs:
                 yield case.samples[number]
 
@@ -136,13 +138,10 @@ class Noise:
         except CannotRun:
             return None
 
-    def kept(self, moved: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """What is fed besides, held as samples are."""
-        return self._held.feed(moved)
-
     def _moved(self, value: object, seed: int) -> object:
         """An input that is moved, held as samples are."""
         moved = moved_array(value, seed)
+        let_go(value)
         return moved if moved is value else self._held.one(moved)
 
     def _decided(self, case: Case, cut: Cut, direction: int) -> Sequence[object] | None:
@@ -168,7 +167,8 @@ class Noise:
             operands = self._workplace.runner(gates.operands, is_sound)
             noise = Noise(self._workplace, gates.operands, operands, is_sound, self._work, held=self._held)
             runner = self._workplace.runner(gates.decided, is_sound)
-            return _Gated(gates, operands, noise, runner, SMOOTH_WAYS if cut is gates_of else OPERAND_WAYS)
+            ways = SMOOTH_WAYS if cut is gates_of else OPERAND_WAYS
+            return _Gated(gates, operands, noise, runner, ways, self._held)
         return None
 
     def _in_other_types(self, case: Case, way: str) -> Sequence[object] | None:
@@ -238,18 +238,16 @@ class _Gated:
     noise: Noise  # of the operands
     runner: Runner  # takes what the gates decide
     ways: Sequence[str]  # in which the operands are moved
-    _known: tuple[Case, Mapping[int, Mapping[str, np.ndarray] | None]] | None = None  # of the last case, by direction
+    held: Held  # by the check
+    _known: tuple[Case, Mapping[int, Mapping[str, object] | None]] | None = None  # of the last case, by direction
 
-    def moved(self, case: Case, direction: int) -> Mapping[str, np.ndarray] | None:
+    def moved(self, case: Case, direction: int) -> Mapping[str, object] | None:
         """What gates decide if all that they compare is moved in a direction; None where that is what they decide."""
         if self._known is None or self._known[0] is not case:
-            compared = [np.asarray(one) for one in self.operands.run(case.feed)]
+            self._known = None
+            compared = [np.asarray(self.held.one(one)) for one in self.operands.run(case.feed)]
             of_operands = Case(case.feed, compared, case.draw)
             samples = (self.noise.moved(of_operands, way) for way in self.ways)
-            widths = widths_of(compared, (sample for sample in samples if sample is not None))
-            known: dict[int, Mapping[str, np.ndarray] | None] = {}
-            for one in (-1, 1):
-                moved = self.gates.moved(compared, widths, one)
-                known[one] = None if moved is None else self.noise.kept(moved)
-            self._known = case, known
+            widths = widths_of(compared, (sample for sample in samples if sample is not None), self.held)
+            self._known = case, {one: self.gates.moved(compared, widths, one, self.held) for one in (-1, 1)}
         return self._known[1][direction]

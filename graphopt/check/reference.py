@@ -35,8 +35,8 @@ from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
 from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
-from graphopt.model.mapped import let_go
 from graphopt.model.oversized import oversized
+from graphopt.model.rooms import let_go
 
 PROGRAM = 3e-5  # relative: Winograd's transforms and short polynomials of a program, amplified by its layers
 
@@ -70,7 +70,7 @@ class Reference:
         self.excluded = random_outputs(model)
         self.tolerance = tolerance
         self._contents = contents
-        self._held = Held()
+        self.held = Held()
         self.limits: dict[str, float] = {}
         # A model is held to the strictest check that the original passes.
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
@@ -118,7 +118,7 @@ class Reference:
                 pass
         self.noise = Noise(
             workplace, runnable, self.runner, self._sound, lambda: work(self.sizes[0] if self.sizes else {}),
-            self.cases, self._held,
+            self.cases, self.held,
         )  # fmt: skip
         self.inputs = inputs_of(runnable)
         for one in given:
@@ -149,7 +149,7 @@ class Reference:
             if defined is None:
                 raise OptionError(f"the model does not accept {given.name}: {error}.") from error
             found = defined
-        case = Case(self._held.feed(given.feed), self._held.all(found[: self._count]), "given")
+        case = Case(self.held.feed(given.feed), self.held.all(found[: self._count]), "given")
         self.branches.note(found[self._count :])
         self.cases.append(case)
         for name, output in zip(self.runner.output_names, case.outputs, strict=False):
@@ -195,15 +195,15 @@ class Reference:
         if left <= 0:
             raise OutOfTime
         feed = holding(feed, self._contents)
-        self._held.make_room()
+        feed = self.held.feed(feed, (one.default for one in self.inputs))
+        self.held.make_room()
         try:
             outputs = list(self.runner.run(feed, left))
         except CannotRun as error:
             self._failure = str(error)
             return False
         self.branches.note(outputs[self._count :])
-        fed = self._held.feed(feed, (one.default for one in self.inputs))
-        self.cases.append(Case(fed, self._held.all(outputs[: self._count]), draw))
+        self.cases.append(Case(feed, self.held.all(outputs[: self._count]), draw))
         return True
 
     def check(self, candidate: ir.Model) -> Verification:
@@ -335,6 +335,7 @@ class Comparison:
                 continue
             found = self._difference(name, case, one, other)
             let_go(one)
+            let_go(other)
             self._worst = Difference(
                 max(self._worst.max_abs, found.max_abs), max(self._worst.max_rel, found.max_rel), found.reason,
                 max(self._worst.rounding, found.rounding),

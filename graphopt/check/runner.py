@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -22,13 +22,17 @@ import onnxruntime as ort
 from graphopt.check import apart
 from graphopt.check.engine import CannotRun, Engine, OutOfTime
 from graphopt.model import nodes
+from graphopt.model.dims import declared
 from graphopt.model.limits import endless_loop
 from graphopt.model.oversized import oversized
+from graphopt.model.rooms import Room, let_go
 from graphopt.model.self_contained import STAND_IN, SelfContained, self_contained
 
 # Operators whose rows ONNX Runtime shares among free threads, each with a range of its own to quantize by: other
 # threads, other results.
 SHARED_ROWS = frozenset({"DynamicQuantizeLSTM"})
+LARGE, FROM = 1 << 20, 64 << 20  # bytes of an output that a run writes into a file, and of all of them
+NUMBERS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64)
 SHARED_MINIMUM = 8192  # bytes; smaller tensors stay in the file, where shape inference needs them
 
 
@@ -89,21 +93,26 @@ class Workplace:
             defining = True
         # Optimizers look into weights, so that these are not handed over.
         path, given = self._write(model, None if optimized or defining else SHARED_MINIMUM)
+        rooms = rooms_of(model)
         names = tuple(value.name or "" for value in model.graph.outputs)
         sound = sound and not optimized
         if sound and not _may_end(model):
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
             one_thread = any(node.op_type in SHARED_ROWS for node in model.graph)
-            return Runner(Engine(path, shared, alone=alone, defining=defining, one_thread=one_thread), names)
+            return Runner(
+                Engine(path, shared, alone=alone, frugal=bool(rooms), defining=defining, one_thread=one_thread),
+                names,
+                rooms,
+            )
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
         held = sum(tensor.nbytes for tensor in given.handed.values())
 
         def load() -> apart.Distant:
             if self._process is None or not self._process.alive:
                 self._process = apart.Process(apart.MOST_BYTES + apart.SHARE * held)
-            return self._process.load(path, weights, optimized=optimized, alone=alone)
+            return self._process.load(path, weights, optimized=optimized, alone=alone, frugal=bool(rooms))
 
-        return Runner(apart.Lasting(load) if sound else load(), names)
+        return Runner(apart.Lasting(load) if sound else load(), names, rooms)
 
     def _write(self, model: ir.Model, handed_from: int | None = SHARED_MINIMUM) -> tuple[Path, SelfContained]:
         """The model without its large weights as a file, and those weights by name; the last is not written again."""
@@ -139,6 +148,18 @@ class Workplace:
         return weight
 
 
+def rooms_of(model: ir.Model) -> dict[str, Room]:
+    """Rooms for the large outputs of a model, where they are much together and their dims are known."""
+    found: dict[str, Room] = {}
+    for value in model.graph.outputs:
+        known, kind = declared(value), value.dtype
+        if known is not None and kind in NUMBERS and all(isinstance(dim, int) for dim in known):
+            room = Room(kind.numpy(), tuple(int(str(dim)) for dim in known))
+            if room.nbytes >= LARGE:
+                found[value.name or ""] = room
+    return found if sum(room.nbytes for room in found.values()) >= FROM else {}
+
+
 def _may_end(model: ir.Model) -> bool:
     """Whether ONNX Runtime may end its process on a feed: it divides by the count of no elements along a Scan's axis.
 
@@ -166,14 +187,22 @@ def _is_empty_recurrence(model: ir.Model) -> bool:
 class Runner:
     """One model in one engine."""
 
-    def __init__(self, engine: Engine | apart.Distant | apart.Lasting, output_names: tuple[str, ...]) -> None:
+    def __init__(
+        self, engine: Engine | apart.Distant | apart.Lasting, output_names: tuple[str, ...], rooms: Mapping[str, Room]
+    ) -> None:
+        """Outputs that there are `rooms` for are written into files."""
         self.engine = engine.name
+        self._rooms = rooms
         self.output_names = output_names
         self._engine = engine
 
     def run(self, feed: dict[str, object], seconds: float | None = None) -> Sequence[object]:
         """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
-        return self._engine.run(feed, seconds)
+        try:
+            return self._engine.run(feed, seconds, self._rooms)
+        finally:
+            for value in feed.values():
+                let_go(value)
 
 
 __all__ = ["CannotRun", "OutOfTime", "Runner", "Workplace"]

@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.given import Given
-from graphopt.check.held import Held
 from graphopt.check.reference import Comparison, Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import Verification
 from graphopt.errors import VerificationError
+from graphopt.model.rooms import let_go
 from graphopt.program.deploy import session
 from graphopt.program.make import COMPARE_SECONDS, Program
 
@@ -50,12 +50,15 @@ def accepted(reference: Reference) -> Reference:
 def compared(reference: Reference, original: ir.Model, program: Program | session.Bundle) -> Verification:
     """A program held to what the model gives; the same with one thread, bit for bit. Raises VerificationError."""
     comparison = Comparison(reference, [value.name or "" for value in original.graph.outputs], program=True)
-    held = Held()
+    held = reference.held
     alone = program.another(threads=1) if isinstance(program, session.Program) and program.is_shared else None
     for case in comparison.cases:
         feed = {name: np.asarray(value) for name, value in case.feed.items()}
         try:
+            held.make_room()
             outputs = held.all(program.run(None, feed))
+            for array in feed.values():
+                let_go(array)
         except CannotRun as error:
             comparison.fail(case, error)
             break

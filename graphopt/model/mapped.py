@@ -13,26 +13,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graphopt.model.rooms import let_go
 from graphopt.model.tensors import tensors_of
-
-
-def let_go(array: object) -> None:
-    """Take the pages of an array in a map of a file out of the process's memory; they come back when they are read.
-
-    Other arrays stay as they are.
-    """
-    base = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    base = base.obj if isinstance(base, memoryview) else base
-    if not isinstance(array, np.ndarray) or not isinstance(base, mmap.mmap) or not memoryview(base).readonly:
-        return
-    first, end = np.lib.array_utils.byte_bounds(array)
-    start = np.frombuffer(base, np.uint8).ctypes.data
-    begin = -(-(first - start) // mmap.PAGESIZE) * mmap.PAGESIZE
-    stop = (end - start) // mmap.PAGESIZE * mmap.PAGESIZE
-    if stop > begin and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED, begin, stop - begin)
 
 
 def rest(model: ir.Model) -> None:

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
+from graphopt.model.bodies import put_bodies
 from graphopt.model.collection import paused_collection
 from graphopt.model.inside import bring_inside
 from graphopt.model.late import order_late
+from graphopt.model.nodes import is_used
 from graphopt.model.save import to_proto
 
+LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
 STAND_IN = "weights.bin"  # the location of tensors that are handed over; ONNX Runtime asks that such a file exists
 
 
@@ -33,10 +36,14 @@ def self_contained(model: ir.Model, handed_from: int | None = None, *, late: boo
     """The model with all data inside, or with initializers of at least `handed_from` bytes to be handed over.
 
     Only initializers of the main graph can be handed to an engine. Strings and types of less than a byte stay inside.
-    With `late`, what follows from constants stands right before its first reader. The model itself is not changed.
+    With `late`, what follows from constants, or is made of inputs, stands right before its first reader, and losses are
+    taken apart: ONNX Runtime, which has no kernels for them, would run their nodes after all others that can be run.
+    The model itself is not changed.
     """
     copy = model.clone()
     if late:
+        if any(map(_is_loss, copy.graph)):
+            put_bodies(copy, lambda facts: filter(_is_loss, tuple(copy.graph)))
         order_late(copy.graph)
     handed: dict[str, ir.TensorProtocol] = {}
     for name, value in copy.graph.initializers.items():
@@ -50,6 +57,10 @@ def self_contained(model: ir.Model, handed_from: int | None = None, *, late: boo
             STAND_IN, 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
         )
     return SelfContained(to_proto(copy), handed)
+
+
+def _is_loss(node: ir.Node) -> bool:
+    return not node.domain and node.op_type in LOSSES and all(map(is_used, node.outputs))
 
 
 def _fills_bytes(tensor: ir.TensorProtocol) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.model.mapped import let_go
+from graphopt.model.rooms import let_go
 from graphopt.program.moves import moved, moves_between
 from graphopt.program.weights import FIRST, Held
 from kernels.emit.making import NOTHING, Combine, Making, MakingStep, Move

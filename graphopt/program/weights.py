@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.model.mapped import let_go
+from graphopt.model.rooms import let_go
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.region import Lowered
 from kernels.kernel import Packing, Transforming

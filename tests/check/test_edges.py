@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 
 import graphopt
@@ -65,3 +66,17 @@ def test_what_a_model_has_a_default_for_stays(monkeypatch: pytest.MonkeyPatch) -
     assert wide is not None
     kinds = {value.name or "": value.dtype for value in model.graph.inputs if value.dtype}
     assert edges.cast_edges(wide, kinds) == frozenset()
+
+
+def test_an_input_that_nothing_reads_is_not_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of a step's squares has all of its state as inputs."""
+    monkeypatch.setattr(edges, "LARGE", 1024)
+    monkeypatch.setattr(edges, "FROM", 0)
+    text = "g (float[64, 64] w, float[64, 64] m, float[4] v) => (float[64, 64] y) { y = Neg(w) }"
+    wide = in_double(graphopt.load(support.model(text)))
+    assert wide is not None
+    kinds = {value.name or "": onnx_ir.DataType.FLOAT for value in wide.graph.inputs}
+    assert edges.cast_edges(wide, kinds) == {"w", "m"}
+    assert [value.dtype for value in wide.graph.inputs] == [
+        onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE,
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Nodes that follow from constants stand right before their first readers, and all else where it stood."""
+"""Nodes that follow from constants, or read inputs alone, stand before their first readers; all else where it stood."""
 
 from __future__ import annotations
 
@@ -86,3 +86,23 @@ def test_what_nothing_reads_stays() -> None:
         w=W,
     )  # fmt: skip
     assert found == ["z", "a", "y"]
+
+
+def test_what_reads_inputs_alone_waits_for_its_reader_and_so_does_a_product_of_its_cast() -> None:
+    """As what remains of an average in a training step; what follows from the product stays where it stands."""
+    found = ordered(
+        """g (float[2, 2] x, float[2, 2] m) => (float[2, 2] y, float[2, 2] z) {
+            wide = Cast<to = 11>(m)
+            remains = Abs(wide)
+            kept = Mul(m, w)
+            further = Neg(kept)
+            a = MatMul(x, w)
+            b = MatMul(a, w)
+            c = Cast<to = 11>(b)
+            d = Add(c, remains)
+            y = Cast<to = 1>(d)
+            z = Add(further, b)
+        }""",
+        w=W,
+    )  # fmt: skip
+    assert found == ["kept", "further", "a", "b", "c", "wide", "remains", "d", "y", "z"]

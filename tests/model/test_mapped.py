@@ -10,7 +10,8 @@ import onnx
 import pytest
 
 import graphopt
-from graphopt.model.mapped import let_go, rest
+from graphopt.model.mapped import rest
+from graphopt.model.rooms import let_go
 from graphopt.model.tensors import tensors_of
 from tests import support
 
