@@ -30,6 +30,7 @@ from bench import (
     ort_latency,
     ort_models,
     ort_target,
+    peaks,
     pool,
     precision,
     programs,
@@ -56,8 +57,9 @@ from bench.gpu import simulated as gpu_simulated
 from bench.gpu import whole as gpu_whole
 from bench.gradients import __main__ as gradients
 from bench.gradients import budgets as step_budgets
-from bench.gradients import checkpoints, depth, train
+from bench.gradients import checkpoints, depth, mapped, train
 from bench.gradients import steps as gradient_steps
+from bench.gradients import workers as step_workers
 from bench.kernels import all as kernels
 from bench.kernels import bits, bits_decoder
 from bench.memory import all as memory
@@ -109,6 +111,7 @@ MEASURES: dict[str, Measure] = {
     "o4": quantized_regions.measure,
     "d1": sizes.measure,
     "d2": decoding.measure,
+    "d3": peaks.measure,
     "d4": targets.measure,
     "d5": custom_ops.measure,
     "d9": webassembly.measure,
@@ -119,6 +122,8 @@ MEASURES: dict[str, Measure] = {
     "g4": depth.measure,
     "g5": checkpoints.measure,
     "g6": gradient_steps.measure,
+    "g7": step_workers.measure,
+    "g8": mapped.measure,
     "x2": gpu_whole.measure,
     "x3": gpu_assembled.measure,
     "x4": gpu_counts.measure,
