@@ -7,10 +7,12 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from graphopt.check import held
 from graphopt.check.gates import gates_of, squares_of, widths_of
 from graphopt.check.noise import WAYS, Case, Noise
 from graphopt.check.runner import Workplace
 from graphopt.model.load import load
+from graphopt.model.rooms import is_written
 from tests import support
 
 PLAIN = "g (float[4,16] x) => (float[4,16] y) <float three = {3.0}> { t = Div(x, three) y = Sigmoid(t) }"
@@ -151,3 +153,26 @@ def test_the_sign_of_a_step_by_a_gradient_of_rounding_alone_comes_out_both_ways(
     down, up = (np.asarray(case.samples[WAYS.index(way)][0]) for way in ("squares", "squares up"))
     assert down[0, 0] * up[0, 0] < 0, "its gradient is as large as its rounding"
     assert (down[0, 1:] * up[0, 1:] > 0).all()
+
+
+def test_widths_in_files_are_those_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is squared, and moved by them, too."""
+    rng = np.random.default_rng(5)
+    operands = [rng.standard_normal((40, 30), np.float32), np.array([np.inf, 1, 2], np.float32)]
+    samples = [[one * np.float32(1 + 2**-23 * number) for one in operands] for number in (1, 2)]
+    squares = squares_of(load(support.model("g (float[40,30] x) => (float[40,30] y) { t = Neg(x) y = Mul(t, t) }")))
+    assert squares is not None
+
+    def found() -> tuple[list[np.ndarray], np.ndarray]:
+        widths = widths_of(operands, samples)
+        given = squares.moved(operands, widths, 1)
+        assert given is not None
+        return widths, np.asarray(given["t:decided"])
+
+    plain = found()
+    monkeypatch.setattr(held, "LARGE", 64)
+    filed = found()
+    assert [is_written(one) for one in filed[0]] == [True, False] and not any(map(is_written, plain[0]))
+    for one, other in zip((*plain[0], plain[1]), (*filed[0], filed[1]), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
