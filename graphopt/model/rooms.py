@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
@@ -40,9 +41,9 @@ class Room:
         return self.dtype.itemsize * math.prod(self.shape)
 
     def array(self) -> npt.NDArray[Any]:
-        """An array of zeros in a file without a name; raises OSError where there is no folder for it."""
+        """An array of zeros in a file without a name; raises OSError where no disk has room for it."""
         with tempfile.TemporaryFile(dir=folder()) as file:
-            file.truncate(self.nbytes)
+            _allocate(file.fileno(), self.nbytes)
             return _mapped(file.fileno(), self)
 
 
@@ -108,12 +109,12 @@ def folder() -> str:
 
 @contextmanager
 def lent(array: npt.NDArray[Any] | Room) -> Iterator[Lent]:
-    """An array in a file, or room for one, which has a name inside of the block; raises OSError without a folder."""
+    """An array in a file, or room for one, which has a name inside of the block; raises OSError without room."""
     number, name = tempfile.mkstemp(prefix="graphopt-verify-", dir=folder())
     try:
         with os.fdopen(number, "wb") as file:
             if isinstance(array, Room):
-                file.truncate(array.nbytes)
+                _allocate(file.fileno(), array.nbytes)
                 room = array
             else:
                 np.ascontiguousarray(array).tofile(file)
@@ -122,6 +123,13 @@ def lent(array: npt.NDArray[Any] | Room) -> Iterator[Lent]:
     finally:
         with suppress(OSError):  # Windows keeps what is mapped
             os.unlink(name)
+
+
+def _allocate(number: int, size: int) -> None:
+    """All bytes of a file at once: a disk that is full when a page is written would end the process."""
+    if sys.platform != "linux":
+        raise OSError("no bytes of a file can be set aside here")
+    os.posix_fallocate(number, 0, size)
 
 
 def is_written(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,19 @@ def test_without_a_folder_outputs_stay_in_memory(small: Path, monkeypatch: pytes
     monkeypatch.setenv("TMPDIR", str(small / "none"))
     found, _, _ = outputs(support.model(TEXT))
     assert found.shape == (64, 64) and not is_written(found)
+
+
+def full(number: int, start: int, size: int) -> None:
+    """As a disk without room."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_on_a_full_disk_outputs_stay_in_memory(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of a file that the disk has no room for would end the process when they are written."""
+    monkeypatch.setattr("os.posix_fallocate", full)
+    found, _, _ = outputs(support.model(TEXT))
+    assert found.shape == (64, 64) and not is_written(found)
+    assert not list(small.glob("graphopt-verify-*"))
 
 
 def test_what_a_run_has_written_is_kept_where_it_is(small: Path) -> None:
