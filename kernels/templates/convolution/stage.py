@@ -17,7 +17,7 @@ from kernels.llvm.module import Module
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 
-TURN = 4  # vectors, or pixels, copied in one turn of a loop
+TURN = 4  # vectors copied in one turn of a loop
 
 
 class Blocks(Protocol):
