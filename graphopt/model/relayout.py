@@ -23,6 +23,7 @@ def relayout(model: ir.Model, change: Relayout) -> None:
     """Give inputs and outputs another layout, in place.
 
     `x` [N, C, H, W]  -->  `x` [N, H, W, C] and a Transpose to what the graph has read so far; outputs likewise.
+    Outputs that a file declares with another rank than they have are declared without dims from then on.
     """
     graph = model.graph
     names = {value.name for value in graph.inputs} | set(graph.initializers)
@@ -42,6 +43,7 @@ def relayout(model: ir.Model, change: Relayout) -> None:
             graph.insert_before(first, back)
     for position, perm in change.outputs.items():
         old = graph.outputs[position]
+        old.shape = None if old.shape is not None and len(old.shape) != len(perm) else old.shape
         name = old.name
         old.name = _unique(f"{name}/old", names)
         turned = _transpose(old, perm, name or "")

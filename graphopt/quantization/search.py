@@ -108,7 +108,7 @@ def search(task: Task) -> Found:
     if task.aim == "latency" and found.relative >= 1:
         raise OptionError(
             f"the quantized model is not faster here: {1e3 * median(found.after):.2f} ms for "
-            f"{1e3 * median(found.before):.2f} ms; nothing was quantized. Minimize the size where that is the aim."
+            f"{1e3 * median(found.before):.2f} ms; nothing was quantized. Where size is the aim, give --minimize size."
         )
     return found
 
@@ -274,6 +274,6 @@ def _nothing(graph: Graph, task: Task) -> str:
     if convolutions and not task.calibrated and "static" in task.formats:
         return (
             "without calibration data only products can be quantized, and no MatMul or Gemm has constant weights of "
-            "two dims in float32; its convolutions need ranges of activations: give data."
+            "two dims in float32; its convolutions need ranges of activations: give samples with --data."
         )
     return f"no product or convolution in float32 with constant weights can be {' or '.join(task.formats)}."

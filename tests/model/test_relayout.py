@@ -42,3 +42,15 @@ def test_a_wrong_permutation_is_found() -> None:
 
 def test_nothing_to_change() -> None:
     assert not Relayout({}, {})
+
+
+def test_an_output_that_is_declared_with_another_rank_loses_it() -> None:
+    """As some exporters declare what they do not know: with no dims at all."""
+    proto = model(TEXT)
+    proto.graph.output[0].type.tensor_type.shape.ClearField("dim")
+    before, after = ir.from_proto(proto), ir.from_proto(proto)
+    assert after.graph.outputs[0].shape is not None and len(after.graph.outputs[0].shape) == 0
+    change = Relayout({0: LAST}, {0: LAST})
+    relayout(after, change)
+    assert after.graph.outputs[0].shape is None
+    assert relaid_fault(before, after, change) is None
