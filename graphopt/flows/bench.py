@@ -7,18 +7,22 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 
 from graphopt.check.feeds import make_feed
 from graphopt.check.given import Feeds, read_feeds
 from graphopt.check.inputs import inputs_of
+from graphopt.check.lineage import STEPS
 from graphopt.flows.compile import compile
 from graphopt.flows.records.bench import BenchRecord
 from graphopt.flows.source import resize
 from graphopt.machine.record import MachineRecord
 from graphopt.model.load import load
+from graphopt.model.nodes import graphs_of
 from graphopt.model.self_contained import self_contained
+from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress
-from graphopt.program.deploy.benchmark import SIDES, Side, compare_sides
+from graphopt.program.deploy.benchmark import AS_GIVEN, COMPILED, SIDES, Side, compare_sides
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
@@ -65,7 +69,19 @@ def measure(
     drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")
     feed = {name: np.asarray(value) for name, value in drawn.items()}
     proto = self_contained(model).proto.SerializeToString()
-    ours = Side("graphopt", "f32", partial(program.run, None, feed))
+    precision = _precision_of(model) if bundle is None else COMPILED
+    ours = Side("graphopt", precision, partial(program.run, None, feed))
     sides = [SIDES[name](proto, feed, threads) for name in peers]
     found = compare_sides(ours, sides, rounds=rounds, threads=threads)
     return [BenchRecord(str(source), threads, ours.precision, one) for one in found]
+
+
+def _precision_of(model: ir.Model) -> str:
+    """Float32 where the model has no other floats, and rounds nothing to steps."""
+    values = [*model.graph.inputs, *model.graph.outputs]
+    kinds = {tensor.dtype for tensor in tensors_of(model)} | {
+        value.dtype for value in values if value.dtype is not None
+    }
+    floats = {kind for kind in kinds if kind.is_floating_point()}
+    steps = any(node.op_type in STEPS for graph in graphs_of(model) for node in graph)
+    return "f32" if floats == {ir.DataType.FLOAT} and not steps else AS_GIVEN

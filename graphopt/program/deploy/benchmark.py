@@ -24,6 +24,7 @@ READING = 5e-3  # seconds
 WARM = 0.06  # seconds of calls after a pause, of several threads
 PAUSE = 0.1  # seconds between two sides of several threads: ONNX Runtime's wait for work on all cores for 0.04
 RESAMPLES = 1000
+AS_GIVEN, COMPILED = "as in the file", "as compiled"  # precisions: of a model, and of a bundle
 Array = npt.NDArray[np.generic]
 Call = Callable[[], Sequence[Array]]
 
@@ -60,7 +61,7 @@ def onnxruntime_side(source: bytes, feeds: Mapping[str, Array], threads: int) ->
     options.log_severity_level = 3
     session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     given = dict(feeds)
-    return Side(f"onnxruntime {ort.__version__}", "as in the file", lambda: session.run(None, given))
+    return Side(f"onnxruntime {ort.__version__}", AS_GIVEN, lambda: session.run(None, given))
 
 
 def openvino_module() -> Any:

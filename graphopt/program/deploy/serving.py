@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from graphopt.program.deploy.benchmark import SIDES, Side
+from graphopt.program.deploy.benchmark import COMPILED, SIDES, Side
 from graphopt.program.deploy.session import Bundle
 
 Scenario = Literal["single-stream", "offline"]
@@ -77,7 +77,7 @@ def _opened(request: Request) -> list[Side]:
     if request.side == OURS:
         contexts = request.threads if offline else 1
         programs = [Bundle(request.source, threads=threads) for _ in range(contexts)]
-        return [Side(OURS, "f32", partial(one.run, None, feeds)) for one in programs]
+        return [Side(OURS, COMPILED, partial(one.run, None, feeds)) for one in programs]
     source = Path(request.source).read_bytes()
     one = SIDES[request.side](source, feeds, threads)
     if not offline:

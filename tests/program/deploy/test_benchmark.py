@@ -11,8 +11,10 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
+import graphopt
 from graphopt.cli import app
 from graphopt.errors import OptionError
+from graphopt.flows.bench import measure
 from graphopt.program.deploy.benchmark import Side, compare_sides, onnxruntime_side, openvino_side
 from tests import support
 
@@ -57,3 +59,23 @@ def test_the_command(tmp_path: Path) -> None:
     (result,) = json.loads(ran.stdout)["results"]
     assert result["comparison"]["peer"].startswith("onnxruntime") and result["comparison"]["max_abs"] < 1e-6
     assert runner.invoke(app, ["bench", str(tmp_path / "m.onnx"), "--against", "other"]).exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [
+        ("g (float[4] x) => (float[4] y) { y = Exp(x) }", "f32"),
+        ("g (float16[4] x) => (float16[4] y) { y = Exp(x) }", "as in the file"),
+        (
+            "g (float[4] x) => (float[4] y) <float s = {0.1}> { q = QuantizeLinear(x, s) y = DequantizeLinear(q, s) }",
+            "as in the file",
+        ),
+    ],
+)
+def test_the_precision_of_both_sides_is_said(text: str, precision: str, tmp_path: Path) -> None:
+    onnx.save(support.model(text), tmp_path / "m.onnx")
+    (found,) = measure(tmp_path / "m.onnx", ["onnxruntime"], rounds=3)
+    assert (found.precision, found.comparison.precision) == (precision, "as in the file")
+    graphopt.compile(tmp_path / "m.onnx").save(tmp_path / "bundle")
+    (found,) = measure(tmp_path / "m.onnx", ["onnxruntime"], bundle=tmp_path / "bundle", rounds=3)
+    assert found.precision == "as compiled"
