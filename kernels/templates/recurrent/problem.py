@@ -120,11 +120,17 @@ class UnitPacking:
 
 
 def candidates(layer: Recurrent, target: Target) -> tuple[RecurrentCandidate, ...]:
-    """The tiles worth trying, the likely best first: as many rows as the registers hold, then as many units."""
+    """The tiles worth trying, the likely best first: as many rows as the registers hold, then as many units.
+
+    What widens a vector has its latency beside that of the products: tiles of one row have more units then. Those of
+    float32, which are as fast as R is read, have one vector where four do not fit.
+    """
     most, wide = most_accumulators(target), max(1, -(-layer.hidden // target.lanes()))
     found = []
     for rows in range(max(1, min(layer.batch, most // layer.gates)), 0, -1):
         vectors = min(wide, most // (rows * layer.gates), 4)
+        if rows > 1 or layer.r_dtype in NARROW:
+            vectors = min(vectors, (target.vector_registers - 1) // ((rows + 1) * layer.gates))
         registers = rows * layer.gates * vectors + layer.gates * vectors + 1
         if vectors >= 1 and registers <= target.vector_registers:
             found.append(RecurrentCandidate(rows, vectors))

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from kernels.target import Target
+from kernels.dtype import DType
+from kernels.target import Target, x86_64_v4
 from kernels.templates.epilogue import ACCUMULATED
 from kernels.templates.recurrent.build import build
-from kernels.templates.recurrent.problem import InvalidRecurrent, Recurrent, candidates
+from kernels.templates.recurrent.problem import GATES, Cell, InvalidRecurrent, Recurrent, candidates
 from kernels.tensor.expression import relu
 from tests.kernels.guard import run_guarded
 from tests.kernels.targets import HERE
@@ -131,3 +132,13 @@ def test_refusals_say_why() -> None:
         Recurrent("gru", 1, 1, 4, with_peepholes=True)
     with pytest.raises(InvalidRecurrent, match="gru has 2 activations"):
         Recurrent("gru", 1, 1, 4, activations=(relu(ACCUMULATED[()]),))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+@pytest.mark.parametrize("batch", [2, 3, 4])
+def test_few_sequences_are_one_tile(cell: Cell, batch: int) -> None:
+    """Which reads R once; with as many units as there are registers for."""
+    for dtype in (DType.F32, DType.BF16):
+        first = candidates(Recurrent(cell, 4, batch, 256, r_dtype=dtype), x86_64_v4())[0]
+        assert first.rows == batch and first.vectors >= 1
+        assert (batch + 1) * GATES[cell] * first.vectors < x86_64_v4().vector_registers
