@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,8 +34,12 @@ from graphopt.program.deploy.compiled import Compiled, Rounding, Whole
 from graphopt.program.make import Family, Program, make, runnable
 from graphopt.program.regions.precision import Precision
 from graphopt.program.regions.region import Lowered
+from kernels.dtype import DType
 from kernels.templates.dots.image import DOT_CONVOLUTION
 from kernels.templates.dots.product import DOT_PRODUCT
+from kernels.templates.recurrent.problem import Recurrent
+from kernels.templates.recurrent.step import RecurrentStep
+from kernels.templates.template import Template
 from kernels.templates.units.image import UNIT_CONVOLUTION
 from kernels.templates.units.product import UNIT_PRODUCT
 from memplan.compiling import telling
@@ -129,10 +134,15 @@ def rounded_regions(lowered: Lowered) -> tuple[_Region, ...]:
     found: dict[str, int] = {}
     for region in lowered.regions:
         known = lowered.problems.get(region.kernel.name)
-        if known is not None and known[0] in ROUNDING:
+        if known is not None and _rounds(*known):
             name = region.nodes[0].name
             found[name] = found.get(name, 0) + region.kernel.flops
     return tuple(_Region(name, flops) for name, flops in found.items())
+
+
+def _rounds(template: Template[Any, Any], problem: object) -> bool:
+    layer = problem.layer if isinstance(problem, RecurrentStep) else problem
+    return template in ROUNDING or (isinstance(layer, Recurrent) and layer.r_dtype is DType.BF16)
 
 
 def measured(

@@ -15,6 +15,7 @@ from graphopt.program.regions import buffer as program
 from graphopt.program.regions.activations import UnknownActivation, activations
 from graphopt.program.regions.copies import dense
 from graphopt.program.regions.recurrent_steps import lower_steps
+from graphopt.program.regions.region import Origin
 from graphopt.program.regions.rounding import product_template
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -27,6 +28,7 @@ from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import GATES, Cell, Recurrent
 from kernels.templates.recurrent.step import RecurrentStep
 from kernels.tensor.expression import Buffer, Expression
+from kernels.tensor.scalars import narrow
 
 if TYPE_CHECKING:
     from kernels.ptx.tasks import product as tasks
@@ -59,6 +61,8 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
     width = len(directions) * gates * hidden
     projected = scope.temporary("gates", label, 4 * steps * batch * width)
     _project(scope, node, x, (w[0].reshape(width, inputs).T, w[1]), both.reshape(width), label, projected)
+    if _is_rounded(scope, node, r, x):
+        r = narrow(np.asarray(r[0], np.float32), DType.BF16), DType.BF16
     lengths = input_at(node, 4)
     layer = Recurrent(
         cell, steps, batch, hidden, directions, before_reset, lengths is not None, input_at(node, 7) is not None,
@@ -84,6 +88,12 @@ def lower_recurrent(scope: Scope, node: ir.Node) -> None:
         lower_steps(scope, node, layer, steps_of_layer, r[0], buffers)
     else:
         _whole(scope, node, layer, r[0], buffers, label)
+
+
+def _is_rounded(scope: Scope, node: ir.Node, r: Weights, x: View) -> bool:
+    """Whether R lies in half of its bytes: where it may, and one sequence waits for it to come out of far caches."""
+    far = r[0][0].nbytes > scope.target.l2 // 2
+    return r[1] is DType.F32 and x.shape[1] == 1 and far and scope.precision.rounds(Origin.of(node).name)
 
 
 def _shared(layer: Recurrent, scope: Scope) -> bool:

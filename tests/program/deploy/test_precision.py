@@ -18,11 +18,13 @@ from graphopt.errors import OptionError
 from graphopt.flows.rounded import _chosen, _Region, rounded_regions
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
+from kernels.dtype import DType
 from kernels.emit.processor import UNITS
 from kernels.target import host
 from kernels.templates.dots.image import DOT_CONVOLUTION
 from kernels.templates.dots.product import DOT_PRODUCT
 from kernels.templates.dots.product_choice import are_faster
+from kernels.templates.recurrent.problem import Recurrent
 from kernels.units.write import has_unit
 from tests import support
 from tests.kernels.units.test_units import has_units
@@ -126,6 +128,26 @@ def test_inputs_of_recurrent_layers_are_rounded() -> None:
     x = generator.standard_normal((32, 1, 256)).astype(np.float32)
     wanted, found = support.session(proto).run(None, {"x": x})[0], program.run(None, {"x": x})[0]
     assert 1e-4 < np.abs(found - wanted).max() < 2e-2
+
+
+@has_pairs
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_matrix_that_each_step_reads_is_rounded_where_it_is_large(threads: int) -> None:
+    generator = np.random.default_rng(0)
+    proto = support.model(
+        "g (float[9,1,16] x) => (float[9,1,1,512] y) { t = Tanh(x) y = GRU<hidden_size = 512>(t, w, r) }",
+        w=generator.standard_normal((1, 1536, 16)).astype(np.float32) / 8,
+        r=generator.standard_normal((1, 1536, 512)).astype(np.float32) / 32,
+    )
+    program = graphopt.compile(proto, precision="bf16", tolerance=2e-2, threads=threads)
+    layers = [getattr(problem, "layer", problem) for _, problem in program.lowered.problems.values()]
+    assert [one.r_dtype for one in layers if isinstance(one, Recurrent)][:1] == [DType.BF16]
+    assert program.rounding is not None and (program.rounding.rounded, program.rounding.wide) == (1, 0)
+    x = generator.standard_normal((9, 1, 16)).astype(np.float32)
+    wanted, found = support.session(proto).run(None, {"x": x})[0], program.run(None, {"x": x})[0]
+    assert 1e-4 < np.abs(found - wanted).max() < 2e-2
+    exact = graphopt.compile(proto, precision="bf16", tolerance=1e-7, threads=threads)
+    assert exact.rounding is None and not rounded_regions(exact.lowered)
 
 
 @has_pairs
