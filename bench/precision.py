@@ -3,7 +3,7 @@
 Models are the float ones of the zoo that compile whole, batch 1, one thread, pinned, all sides by turns; kernels are
 chosen by estimates. Errors are the largest differences from ONNX Runtime in float32, in shares of an output's largest
 element, over the same feeds; ours may be as large as OpenVINO's is on that model, and models on which that is above
-`APART` are listed apart. Products are those of layers, with weights of their own in turn. Without matrix units products
+`APART` are listed apart. Products are those of layers, with weights of their own in turn. Without matrix units these
 run on dot products of pairs, and programs have to be as fast as in float32; a machine whose dot products are no faster
 measures nothing.
 """
