@@ -115,7 +115,7 @@ class Engine:
                 return self._run_session(given, seconds, arrays)
             except OutOfTime:
                 raise
-            except Exception:  # an output has other dims than the model declares
+            except RuntimeError:  # an output has other dims than declared, or the run fails: then it does so again
                 return self._run_session(given, seconds)
         except OutOfTime:
             raise

@@ -1,7 +1,8 @@
 """In which types products and convolutions of float32 are computed: as they are, or rounded to bfloat16.
 
 Weights and what they are multiplied with are rounded, sums and all else stay in float32. A region is rounded where its
-kernel is estimated to be faster for it, and where it is not among those that have to stay.
+kernel is estimated to be faster for it, and where it is not among those that have to stay. Of a recurrent layer's steps
+the matrix alone is rounded, where it is large.
 """
 
 from __future__ import annotations
