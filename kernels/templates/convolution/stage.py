@@ -7,7 +7,7 @@ of dims, or makes blocks of channels its own way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -31,8 +31,8 @@ class Blocks(Protocol):
     def step(self) -> int:
         """Elements of the input from one block to the next."""
 
-    def pixel(self, f: Function, origin: Value, target: Value, kind: int) -> None:
-        """Make a block's pixel."""
+    def pixels(self, f: Function, origin: Value, target: Value, count: int, apart: tuple[int, int], kind: int) -> None:
+        """Make so many pixels of a block, which lie `apart` in the input and in the copy."""
 
 
 class Alike:
@@ -41,9 +41,23 @@ class Alike:
     def __init__(self, source: Layout, copy: Layout) -> None:
         self.counts, self.step, self._run = (copy.blocks,), source.block_stride, copy.column_stride
 
-    def pixel(self, f: Function, origin: Value, target: Value, kind: int) -> None:
-        """Copy a block's pixel."""
-        _copy(f, origin, target, self._run)
+    def pixels(self, f: Function, origin: Value, target: Value, count: int, apart: tuple[int, int], kind: int) -> None:
+        """Copy a block's pixels; at once where they follow one another on both sides."""
+        if apart == (self._run, self._run):
+            _copy(f, origin, target, count * self._run)
+        else:
+            each_pixel(f, origin, target, count, apart, lambda at, to: _copy(f, at, to, self._run))
+
+
+def each_pixel(
+    f: Function, origin: Value, target: Value, count: int, apart: tuple[int, int], make: Callable[[Value, Value], None]
+) -> None:
+    """Call make(place in the input, place in the copy) for so many pixels, which lie `apart` there."""
+
+    def pixel(column: Value, _: tuple[Value, ...]) -> None:
+        make(f.at(origin, f.mul(column, apart[0])), f.at(target, f.mul(column, apart[1])))
+
+    f.loop(0, count, 1, pixel)
 
 
 def window(
@@ -135,7 +149,7 @@ def _inside(f: Function, place: Value, problem: Convolution, axis: int) -> tuple
 
 def _row(
     f: Function, problem: Convolution, copy: Layout, left: int, origin: Value, target: Value, made: Blocks, kind: int
-) -> Sequence[Value] | None:
+) -> None:
     """One row of one block of channels: zeros, the image, zeros."""
     left = min(left, copy.size[2])
     step = problem.input_dilations[2]
@@ -148,15 +162,7 @@ def _row(
         rest = copy.size[2] - left - count
         _zeros(f, f.at(target, (left + count) * run), rest * run)
     first = f.at(target, left * run)
-    if isinstance(made, Alike) and step == 1 and run == pitch:
-        _copy(f, origin, first, count * run)
-        return None
-
-    def pixel(column: Value, _: tuple[Value, ...]) -> None:
-        made.pixel(f, f.at(origin, f.mul(column, pitch)), f.at(first, f.mul(column, step * run)), kind)
-
-    f.loop(0, count, 1, pixel)
-    return None
+    made.pixels(f, origin, first, count, (pitch, step * run), kind)
 
 
 def _copy(f: Function, origin: Value, target: Value, count: int) -> None:

@@ -23,7 +23,7 @@ from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.places import channel_of_group
 from kernels.templates.convolution.problem import Convolution
-from kernels.templates.convolution.stage import write_stage
+from kernels.templates.convolution.stage import each_pixel, write_stage
 from kernels.templates.convolution.steps import DirectPacking
 from kernels.templates.convolution.ways import family
 from kernels.templates.dots.image_choice import candidates, estimate, of_pairs, repeats, share
@@ -86,14 +86,18 @@ class _RoundedBlocks:
         """Elements of the input from one block to the next."""
         return _channels_at(self.source, 2 * self.copy.block)
 
-    def pixel(self, f: Function, origin: Value, target: Value, kind: int) -> None:
-        """Round a pixel of a whole block, or of the last one."""
+    def pixels(self, f: Function, origin: Value, target: Value, count: int, apart: tuple[int, int], kind: int) -> None:
+        """Round pixels of a whole block, or of the last one."""
         numbers, words = 2 * self.copy.block, types.vector("i32", LANES)
         valid = numbers if kind == 0 else self.channels % numbers
-        for first in range(0, numbers, PAIR):
-            at = f.at(origin, _channels_at(self.source, first))
-            rounded = f.convert("bitcast", words, round_pixel(f, self.source, at, min(PAIR, valid - first)))
-            f.store_lanes(rounded, f.at(target, first // 2), min(LANES, (numbers - first) // 2))
+
+        def pixel(source: Value, aim: Value) -> None:
+            for first in range(0, numbers, PAIR):
+                at = f.at(source, _channels_at(self.source, first))
+                rounded = f.convert("bitcast", words, round_pixel(f, self.source, at, min(PAIR, valid - first)))
+                f.store_lanes(rounded, f.at(aim, first // 2), min(LANES, (numbers - first) // 2))
+
+        each_pixel(f, origin, target, count, apart, pixel)
 
 
 def _channels_at(layout: Layout, channels: int) -> int:
