@@ -133,6 +133,7 @@ MEASURES: dict[str, Measure] = {
     "l4": bits.measure,
     "l4t": bits_decoder.measure,
     "l5": quantize.measure,
+    "l6": sizes.measure_rounded,
 }
 
 

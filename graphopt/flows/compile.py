@@ -237,14 +237,23 @@ def _require_units(
     """Raise OptionError where nothing of a program would be rounded."""
     if exact:
         raise OptionError("exact kernels are those of float32; leave out 'exact', or the precision.")
-    if ranges or form != "bundle":
-        what = "a range of sizes is compiled" if ranges else "custom operators are compiled"
-        raise OptionError(f"{what} in float32; leave out the precision.")
     asked = [with_core(named(one), machine) for one in targets]
-    if not any(has_unit("bf16", one) or are_faster(one) for one in asked):
+    has_units = any(has_unit("bf16", one) for one in asked)
+    if has_units and form != "bundle":
+        raise OptionError(
+            "custom operators are compiled in float32 where there are matrix units; leave out the precision."
+        )
+    if any(map(are_faster, asked)):
+        return
+    if not has_units:
         raise OptionError(
             f"{', '.join(targets)}: the processor has no matrix units, and no dot products of bf16 that are faster "
             "than float32; leave out the precision, or compile for x86-64-amx."
+        )
+    if ranges:
+        raise OptionError(
+            "matrix units work on one size of every dim, and the processor has no dot products of bf16 that are faster "
+            "than float32; leave out the precision, or give dims numbers."
         )
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
-import msgspec
 import onnx_ir as ir
 
 from graphopt.check.given import Given
 from graphopt.check.runner import Workplace
-from graphopt.check.verification import OFF, Verification
-from graphopt.errors import NotLowered, OptionError, VerificationError
+from graphopt.check.verification import OFF
+from graphopt.errors import NotLowered, OptionError
 from graphopt.flows.asked import BY_SIZE, CUTTING, GROWTH, Asked, optimized
-from graphopt.flows.comparing import compared, reference_of, way_on
+from graphopt.flows.held_to_sizes import Point, equal_at, within_at
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
+from graphopt.flows.rounded import tolerance_of
 from graphopt.flows.source import resize
 from graphopt.model.bodies import put_bodies
 from graphopt.model.facts import Facts
@@ -22,13 +24,15 @@ from graphopt.model.operators.contrib import CACHES
 from graphopt.model.tensors import tensors_of
 from graphopt.program.caches import caches_of
 from graphopt.program.costs import costs_of
-from graphopt.program.deploy.compiled import Compiled, Whole
+from graphopt.program.deploy.compiled import Compiled, Rounding, Whole
 from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.deploy.hybrid import parted_of
 from graphopt.program.free_sides import spell_out_free_sides
 from graphopt.program.kinks import kinks_of
-from graphopt.program.make import make_ranged
+from graphopt.program.make import Program, make_ranged, runnable
+from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.region import NO_CACHES, Cache
+from graphopt.program.regions.rounding import rounded_regions
 from graphopt.program.sized_inputs import with_sized_inputs
 from graphopt.program.steps import steps_of
 from kernels.size import at
@@ -50,7 +54,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         resize(model, {}, free.at(point))
         return model
 
-    def make_of(source: ir.Model, *, computing: bool) -> Whole:
+    def make_of(source: ir.Model, precision: Precision, *, computing: bool) -> Whole:
         """`computing`: with sizes that the model computes with; else they only say how large something is."""
         work = source.clone()
         points = (
@@ -69,7 +73,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
 
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula), asked.ram,
+            costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula), asked.ram, precision,
         )  # fmt: skip
 
     asked.progress("optimizing")
@@ -77,45 +81,67 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     if not asked.caches:
         work = _in_memory_of_their_own(work)
     asked.progress("making kernels")
+    precision = Precision(asked.precision)
     with telling(asked.progress):
         made, refusals = None, []
         for source, computing in ((work, True), (original, True), (work, False)):  # of work all sizes share the weights
+            make_one = partial(make_of, source, computing=computing)
             try:
-                made = make_of(source, computing=computing)
+                made = make_one(precision)
                 break
             except NotLowered as error:
                 refusals.append(error)
         if made is None:
             raise _refusal(original, asked, free, refusals[0])
+    is_rounded = bool(rounded_regions(made.lowered))
+    if asked.precision != "float32" and not is_rounded:
+        asked = replace(asked, tolerance=None)  # it was the rounding's
     seconds = time.perf_counter() - started
-    given = operators_of_whole(work, made.linked, asked.target, asked.threads) if asked.form == "onnxruntime" else made
+
+    def given(made: Whole) -> Whole | Operators:
+        is_bundle = asked.form == "bundle"
+        return made if is_bundle else operators_of_whole(work, made.linked, asked.target, asked.threads)
+
+    def runs(made: Whole) -> Program:
+        program, _ = runnable(given(made), asked.target, None)
+        assert program is not None, "it is for this machine"
+        return program
+
+    def program_of(wide: frozenset[str], *, last: bool = False) -> Whole:
+        asked.progress("making kernels")
+        return make_one(replace(precision, wide=wide))
+
     if made.program is None:
+        rounding = Rounding({}, tolerance_of(asked), len(rounded_regions(made.lowered)), 0) if is_rounded else None
         return Compiled(
-            given, asked.target, seconds, OFF, asked.not_here, asked.not_here, None, model_bytes, asked.digest
-        )
-    program = given if isinstance(given, Operators) else made.program
+            given(made), asked.target, seconds, OFF, asked.not_here, asked.not_here, None, model_bytes, asked.digest,
+            rounding,
+        )  # fmt: skip
     examples: dict[tuple[int, ...], list[Given]] = {}
     for one in asked.given:
         examples.setdefault(point_of(original, free, one.feed), []).append(one)
-    points = list(dict.fromkeys((*compared_points(dims), *examples)))
-    verdicts = []
+    points = [
+        Point(free.at(point), free.sizes_at(point), examples.get(point, []))
+        for point in dict.fromkeys((*compared_points(dims), *examples))
+    ]
+
+    def model_at(point: Point) -> ir.Model:
+        model = original.clone()
+        resize(model, {}, point.dims)
+        return model
+
     with Workplace() as workplace:
-        for point in points:
-            said = ", ".join(f"{name}={size}" for name, size in free.at(point).items())
-            asked.progress(f"comparing with ONNX Runtime at {said}")
-            model = sized(original, point)
-            try:
-                reference = reference_of(workplace, model, examples.get(point, ()), asked.tolerance)
-                verdicts.append(compared(reference, model, program))
-            except VerificationError as error:
-                raise VerificationError(f"at {said} {error}") from error
-            if not verdicts[-1].passed:
-                raise VerificationError(
-                    f"the program does not give what ONNX Runtime gives at {said}: {verdicts[-1].reason}; nothing was "
-                    f"written{way_on(verdicts[-1].max_rel)}."
-                )
-    verdict = _together(verdicts, [free.sizes_at(point) for point in points])
-    return Compiled(given, asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest)
+        taken = within_at(workplace, model_at, points, made, program_of, runs, asked) if is_rounded else None
+        if taken is not None:
+            made, verdict, rounding = taken.made, taken.verdict, taken.rounding
+        else:
+            if is_rounded:
+                made, asked = make_one(FLOAT32), replace(asked, tolerance=None)
+            verdict, rounding = equal_at(workplace, model_at, points, runs(made), asked), None
+    seconds = time.perf_counter() - started if is_rounded else seconds
+    return Compiled(
+        given(made), asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest, rounding
+    )
 
 
 def _refusal(original: ir.Model, asked: Asked, free: FreeDims, first: NotLowered) -> NotLowered:
@@ -155,11 +181,3 @@ def _in_memory_of_their_own(model: ir.Model) -> ir.Model:
     work = model.clone()
     put_bodies(work, lambda _: [node for node in work.graph if node.domain == CACHES])
     return optimized(work)
-
-
-def _together(verdicts: Sequence[Verification], sizes: Sequence[dict[str, int]]) -> Verification:
-    """One verdict of those at several sizes, all of which are that the results are equal."""
-    return msgspec.structs.replace(
-        max(verdicts, key=lambda one: one.max_rel), feeds=sum(one.feeds for one in verdicts), sizes=tuple(sizes),
-        max_abs=max(one.max_abs for one in verdicts), rounding=max(one.rounding for one in verdicts),
-    )  # fmt: skip

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.tolerance import LIMITS, Difference
 from graphopt.check.verification import OFF, Verification
-from graphopt.errors import VerificationError
+from graphopt.errors import NotLowered, VerificationError
 from graphopt.flows.asked import Asked, optimized
 from graphopt.flows.comparing import reference_of
 from graphopt.model.tensors import tensors_of
@@ -31,39 +31,33 @@ from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled, Rounding, Whole
+from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.make import Family, Program, make, runnable
 from graphopt.program.regions.precision import Precision
-from graphopt.program.regions.region import Lowered
-from kernels.dtype import DType
-from kernels.templates.dots.image import DOT_CONVOLUTION
-from kernels.templates.dots.product import DOT_PRODUCT
-from kernels.templates.recurrent.problem import Recurrent
-from kernels.templates.recurrent.step import RecurrentStep
-from kernels.templates.template import Template
-from kernels.templates.units.image import UNIT_CONVOLUTION
-from kernels.templates.units.product import UNIT_PRODUCT
+from graphopt.program.regions.rounding import RoundedRegion, rounded_regions
 from memplan.compiling import telling
 
 TOLERANCE = 1e-2  # of the largest element of an output
-ROUNDING = (UNIT_PRODUCT, UNIT_CONVOLUTION, DOT_PRODUCT, DOT_CONVOLUTION)  # templates of kernels that round
 TRIES = 8  # programs of groups of regions
 KEPT = (0.9, 0.6, 0.3)  # of the tolerance that groups may make by their own errors, one after the other
 SPECIAL = "special"  # feeds with infinities, of which a program promises nothing
+Judged = tuple[Verification, Mapping[str, float]]  # of a program: the verdict, and each output's error
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
-    """A product or convolution that was rounded: its origin's name, and how many operations it has."""
+class Within:
+    """A program that keeps the tolerance, and what was measured of it."""
 
-    name: str
-    flops: int
+    made: Whole
+    verdict: Verification
+    rounding: Rounding
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Regions one after the other, and the error of a program that rounds them alone."""
 
-    regions: tuple[_Region, ...]
+    regions: tuple[RoundedRegion, ...]
     error: float
 
     @property
@@ -75,7 +69,7 @@ class _Group:
 
 def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Compiled | None:
     """The program; None where nothing of it may be rounded, or where not all of it has kernels."""
-    tolerance = TOLERANCE if asked.tolerance is None else asked.tolerance
+    tolerance = tolerance_of(asked)
     held = sum(tensor.nbytes for tensor in tensors_of(original))
     started = time.perf_counter()
     asked.progress("optimizing")
@@ -83,66 +77,81 @@ def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Com
     known = decided_contents(work, [one.feed for one in asked.given])
     model = optimized(with_contents(work, known)) if known else work
 
-    def program_of(wide: frozenset[str], *, last: bool = False) -> Whole | None:
+    def program_of(wide: frozenset[str], *, last: bool = False) -> Whole:
         asked.progress("making kernels")
         with telling(asked.progress):
             made = make(
                 model, asked.target, asked.name, asked.exact, asked.memory_budget, asked.not_here, asked.threads,
-                costs_of(asked.machine), asked.tuning if last else None, known or NOTHING, family, asked.form,
+                costs_of(asked.machine), asked.tuning if last else None, known or NOTHING, family, "bundle",
                 asked.ram, Precision("bf16", wide),
             )  # fmt: skip
-        return made if isinstance(made, Whole) else None
+        if not isinstance(made, Whole):
+            raise NotLowered("not all operators have kernels.")
+        return made
 
-    made = program_of(frozenset(), last=True)
-    if made is None or not (regions := rounded_regions(made.lowered)):
+    try:
+        made = program_of(frozenset(), last=True)
+    except NotLowered:
         return None
+    if not (regions := rounded_regions(made.lowered)):
+        return None
+
+    def given(made: Whole) -> Whole | Operators:
+        is_bundle = asked.form == "bundle"
+        return made if is_bundle else operators_of_whole(model, made.linked, asked.target, asked.threads)
+
     program, not_compared = runnable(made, asked.target, asked.not_here)
     seconds = time.perf_counter() - started
     if program is None:
         rounding = Rounding({}, tolerance, len(regions), 0)
         return Compiled(
-            made, asked.target, seconds, OFF, asked.not_here, not_compared, None, held, asked.digest, rounding
+            given(made), asked.target, seconds, OFF, asked.not_here, not_compared, None, held, asked.digest, rounding
         )
     with Workplace() as workplace:
         reference = reference_of(workplace, original, asked.given, None, known or NOTHING)
 
-        def errors_of(wide: frozenset[str]) -> tuple[Whole | None, Verification, Mapping[str, float]]:
-            found = program_of(wide)
-            if found is None or found.program is None:
-                return None, OFF, {}
-            return found, *measured(reference, original, found.program, tolerance)
+        def judged(found: Whole) -> Judged:
+            asked.progress("comparing with ONNX Runtime")
+            ready, _ = runnable(given(found), asked.target, asked.not_here)
+            assert ready is not None, "the first one could be run"
+            return measured(reference, original, ready, tolerance)
 
-        asked.progress("comparing with ONNX Runtime")
-        verdict, errors = measured(reference, original, program, tolerance)
-        wide: frozenset[str] = frozenset()
-        if not _fits(errors, tolerance):
-            wide = _chosen(regions, lambda some: _largest(errors_of(some)[2]), tolerance)
-            if len(wide) == len(regions):
-                return None
-            made = program_of(wide, last=True)
-            assert made is not None and made.program is not None, "it was made before"
-            verdict, errors = measured(reference, original, made.program, tolerance)
-            if not _fits(errors, tolerance):
-                return None
+        taken = within(made, tolerance, program_of, judged)
+        if taken is None:
+            return None
     seconds = time.perf_counter() - started
-    rounding = Rounding(dict(errors), tolerance, len(regions) - len(wide), len(wide))
-    return Compiled(made, asked.target, seconds, verdict, asked.not_here, None, None, held, asked.digest, rounding)
+    return Compiled(
+        given(taken.made), asked.target, seconds, taken.verdict, asked.not_here, None, None, held, asked.digest,
+        taken.rounding,
+    )  # fmt: skip
 
 
-def rounded_regions(lowered: Lowered) -> tuple[_Region, ...]:
-    """Those of a program whose kernels round, in its order; several kernels of one are one."""
-    found: dict[str, int] = {}
-    for region in lowered.regions:
-        known = lowered.problems.get(region.kernel.name)
-        if known is not None and _rounds(*known):
-            name = region.nodes[0].name
-            found[name] = found.get(name, 0) + region.kernel.flops
-    return tuple(_Region(name, flops) for name, flops in found.items())
+def tolerance_of(asked: Asked) -> float:
+    """What was asked for, in shares of an output's largest element."""
+    return TOLERANCE if asked.tolerance is None else asked.tolerance
 
 
-def _rounds(template: Template[Any, Any], problem: object) -> bool:
-    layer = problem.layer if isinstance(problem, RecurrentStep) else problem
-    return template in ROUNDING or (isinstance(layer, Recurrent) and layer.r_dtype is DType.BF16)
+class MakeRounded(Protocol):
+    """Makes the program in which some regions stay in float32; the `last` one is tuned."""
+
+    def __call__(self, wide: frozenset[str], *, last: bool = False) -> Whole:
+        """The program; raises NotLowered where there is none."""
+
+
+def within(made: Whole, tolerance: float, program_of: MakeRounded, judged: Callable[[Whole], Judged]) -> Within | None:
+    """The program whose measured error keeps the tolerance: `made`, or one that rounds less; None: there is none."""
+    regions = rounded_regions(made.lowered)
+    verdict, errors = judged(made)
+    wide: frozenset[str] = frozenset()
+    if not fits(errors, tolerance):
+        wide = _chosen(regions, lambda some: _largest(judged(program_of(some))[1]), tolerance)
+        if len(wide) == len(regions):
+            return None
+        made = program_of(wide, last=True)
+        verdict, errors = judged(made)
+        if not fits(errors, tolerance):
+            return None
+    return Within(made, verdict, Rounding(dict(errors), tolerance, len(regions) - len(wide), len(wide)))
 
 
 def measured(
@@ -172,7 +181,7 @@ def measured(
                 distance, largest = _distance(one, np.asarray(other))
                 worst = max(worst, distance)
                 errors[name] = max(errors[name], distance / largest if distance else 0.0)
-    passed = _fits(errors, tolerance)
+    passed = fits(errors, tolerance)
     reason = None if passed else f"off by {_largest(errors):.1e} of the largest element, more than {tolerance:.0e}"
     difference = Difference(worst, _largest(errors), reason)
     verdict = reference.verdict("verified" if passed else "different", reason, difference, len(cases))
@@ -196,12 +205,13 @@ def _largest(errors: Mapping[str, float]) -> float:
     return max(errors.values(), default=0.0)
 
 
-def _fits(errors: Mapping[str, float], tolerance: float) -> bool:
+def fits(errors: Mapping[str, float], tolerance: float) -> bool:
+    """Whether every output keeps the tolerance."""
     return _largest(errors) <= tolerance
 
 
 def _chosen(
-    regions: Sequence[_Region], error_of: Callable[[frozenset[str]], float], tolerance: float
+    regions: Sequence[RoundedRegion], error_of: Callable[[frozenset[str]], float], tolerance: float
 ) -> frozenset[str]:
     """The results that stay in float32; all of them where no choice keeps the tolerance.
 
@@ -210,12 +220,12 @@ def _chosen(
     every = frozenset(one.name for one in regions)
     tries = 0
 
-    def group(some: Sequence[_Region]) -> _Group:
+    def group(some: Sequence[RoundedRegion]) -> _Group:
         nonlocal tries
         tries += 1
         return _Group(tuple(some), error_of(every - {one.name for one in some}))
 
-    def halves(some: Sequence[_Region]) -> list[_Group]:
+    def halves(some: Sequence[RoundedRegion]) -> list[_Group]:
         middle = (len(some) + 1) // 2
         return [group(part) for part in (some[:middle], some[middle:]) if part]
 

@@ -38,6 +38,7 @@ from graphopt.program.regions.kernels import Kernels
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
+from graphopt.program.regions.rounding import rounded_regions
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
 from graphopt.program.weights import GROWTH, NOT_PACKED, Packed, Weights, bytes_of
@@ -276,23 +277,26 @@ def make_ranged(
     kinks: Sequence[Kink] = (),
     steps: Sequence[Operation] = (),
     ram: int | None = None,
+    precision: Precision = FLOAT32,
 ) -> Whole:
     """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
 
     `held` says what the last inputs hold, which no caller gives; `caches` are outputs in the memory of inputs; `kinks`
-    are the sizes at which numbers turn, `steps` quotients that numbers grow with.
+    are the sizes at which numbers turn, `steps` quotients that numbers grow with. What `precision` has rounded at the
+    greatest sizes is rounded at all.
 
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
-    lowered = in_best_order(
-        unified(
-            dims,
-            lambda point: lower(_folded(model_of(point)), target, exact=exact, steady=True, caches=caches),
-            held,
-            kinks,
-            steps,
-        )
-    )
+
+    def at(point: tuple[int, ...], precision: Precision) -> Lowered:
+        model = _folded(model_of(point))
+        return lower(model, target, exact=exact, precision=precision, steady=True, caches=caches)
+
+    decided = precision
+    if precision != FLOAT32:
+        rounded = rounded_regions(at(tuple(dim.most for dim in dims), precision))
+        decided = replace(precision, only=frozenset(one.name for one in rounded))
+    lowered = in_best_order(unified(dims, lambda point: at(point, decided), held, kinks, steps))
     linked = _linked(lowered, name, target, None, threads, costs, None, ram)
     program = None if not_here is not None else _loaded(linked, target, threads, None)
     return Whole(program, replace(lowered, constants={}), linked)

@@ -16,6 +16,7 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
+from kernels.size import bound
 from kernels.target import Target
 from kernels.templates.convolution.direct import DirectBuilder
 from kernels.templates.convolution.direct_block import DenseGroups
@@ -114,7 +115,7 @@ class _DotImageBuilder(DirectBuilder):
         self._given = problem
 
     def kernel(self) -> Kernel:
-        return replace(super().kernel(), flops=self._given.flops, traffic=self._given.traffic)
+        return replace(super().kernel(), flops=bound(self._given.flops), traffic=bound(self._given.traffic))
 
     def operands(self) -> tuple[Operand, ...]:
         return self._given.operands(Rounded(_PairPacking(self._given, self.packing)), DType.BF16)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates import cost
 from kernels.templates.convolution import choose, ways
@@ -29,7 +28,6 @@ def serves(problem: Convolution, target: Target) -> bool:
     source, together = problem.input, merged_groups(problem)
     return (
         target.vector_bytes == 4 * LANES and target.has("avx512bf16")
-        and not is_free(source.batch)
         and (source.order == "NHWC" or (source.order == "NCHWc" and source.block == LANES))
         and (problem.groups == 1 or problem.depth % 2 == 0) and problem.depth * together >= LEAST_DEPTH
         and merged_groups(of_pairs(problem)) == together

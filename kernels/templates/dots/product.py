@@ -11,6 +11,7 @@ from dataclasses import replace
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand, Packing
 from kernels.llvm.function import Amount, Function, Value
+from kernels.size import as_size, bound
 from kernels.target import Target
 from kernels.templates.dots.product_choice import candidates, estimate, of_rounded, row_elements, share
 from kernels.templates.gemm import GemmBuilder
@@ -42,7 +43,7 @@ class _DotProductBuilder(GemmBuilder):
     def kernel(self) -> Kernel:
         made, given = super().kernel(), self._given
         size = given.place_a.elements(given.rows, given.depth, given.batch)
-        first = Operand("a", "input", DType.F32, size)
+        first = Operand("a", "input", DType.F32, bound(size), run_elements=as_size(size))
         return replace(made, operands=tuple(first if one.name == "a" else one for one in made.operands))
 
     def _again(self, candidate: GemmCandidate) -> GemmBuilder:

@@ -6,18 +6,17 @@ from dataclasses import replace
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.size import is_free
+from kernels.size import bound, is_free, nothing
 from kernels.target import Target
 from kernels.templates import cost, gemm_choice
 from kernels.templates.gemm_choice import GemmCandidate
 from kernels.templates.gemm_problem import Gemm
-from kernels.templates.grid import balanced, pieces
+from kernels.templates.grid import balanced, cut, pieces
 from kernels.templates.matrix import Matrix
 from kernels.units.instructions import LANES
 
 ROUNDING = 3.0  # cycles to load two vectors, round them into one and store it
 SHARED_BLOCKS = 8  # blocks for several workers
-LEAST_ROWS = 2  # fewer are as fast as their weights are read
 LINE = 32  # elements of bfloat16
 
 
@@ -31,12 +30,15 @@ def are_faster(target: Target) -> bool:
 
 
 def serves(gemm: Gemm, target: Target) -> bool:
-    """Whether a product may run on dot products: of rounded numbers, a constant B, rows that lie side by side."""
-    if any(map(is_free, (gemm.rows, gemm.columns, gemm.depth, *gemm.batch))):
+    """Whether a product may run on dot products: of rounded numbers, a constant B, rows that lie side by side.
+
+    Rows and matrices may be as many as a run says.
+    """
+    if any(map(is_free, (gemm.columns, gemm.depth, gemm.place_a.row))):
         return False
     return (
         gemm.arithmetic == "rounded" and gemm.constant_b and gemm.place_a.column == 1 and gemm.b_dtype is DType.F32
-        and gemm.rows >= LEAST_ROWS and gemm.columns > 0 and gemm.depth > 0 and gemm.matrices > 0
+        and not nothing(gemm.rows, gemm.columns, gemm.depth, gemm.matrices)
         and target.vector_bytes == 4 * LANES and target.has("avx512bf16")
     )  # fmt: skip
 
@@ -65,8 +67,8 @@ def candidates(gemm: Gemm, target: Target) -> tuple[GemmCandidate, ...]:
 
 def share(gemm: Gemm, candidate: GemmCandidate, target: Target) -> GemmCandidate:
     """The candidate with blocks for several workers."""
-    rows = -(-pieces(balanced(gemm.rows, candidate.rows)) // candidate.row_stretch)
-    wanted = -(-SHARED_BLOCKS // (gemm.matrices * rows))
+    rows = -(-bound(pieces(cut(gemm.rows, candidate.rows))) // candidate.row_stretch)
+    wanted = -(-SHARED_BLOCKS // (bound(gemm.matrices) * rows))
     return replace(candidate, panel_stretch=max(1, _panels(gemm, candidate) // wanted))
 
 

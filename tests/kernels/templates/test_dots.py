@@ -18,6 +18,7 @@ from kernels.templates.gemm_choice import GemmCandidate
 from kernels.templates.gemm_problem import Gemm
 from kernels.templates.matrix import Matrix
 from tests.kernels.guard import run_guarded
+from tests.kernels.templates.test_any_size import SIZES, AnySize
 from tests.kernels.templates.test_units import problem, rounded
 
 has_pairs = pytest.mark.skipif(not host().has("avx512bf16"), reason="the processor has no dot products of bfloat16")
@@ -51,6 +52,22 @@ def test_products_are_those_of_rounded_numbers(
     found = run_guarded(kernel, {"a": a, "b": packing.pack(b), "bias": bias})["c"].reshape(rows, columns)
     wanted = np.maximum(rounded(a) @ rounded(b) + bias, 0)
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()  # sums of float32
+
+
+@has_pairs
+@pytest.mark.parametrize("tile", [(4, 2, None), (3, 1, 8), (8, 3, 16), None])
+def test_rows_that_only_a_run_knows(tile: tuple[int, int, int | None] | None) -> None:
+    """One tile of rows, which passes the depth alone, and several, by stretches of rows and of panels."""
+    depth, columns, generator = 77, 70, np.random.default_rng(5)
+    rows, vectors, part = tile or (0, 0, None)
+    candidate = GemmCandidate(rows, vectors, 3, 2, "constant", part) if tile else None
+    kernel = AnySize(DOT_PRODUCT, lambda batch, length: problem(batch * length, columns, depth), host(), candidate)
+    b, bias = generator.standard_normal((depth, columns)).astype(np.float32), np.ones(columns, np.float32)
+    for batch, length in SIZES:
+        a = generator.standard_normal((batch * length, depth)).astype(np.float32)
+        found = kernel(batch, length, {"a": a, "b": b, "bias": bias}).reshape(-1, columns)
+        wanted = np.maximum(rounded(a) @ rounded(b) + bias, 0)
+        assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()  # sums of float32
 
 
 @has_pairs
@@ -100,8 +117,9 @@ def test_rounded_rows_take_an_odd_number_of_lines() -> None:
         {"arithmetic": "f32"},
         {"constant_b": False},
         {"a": Matrix(1, 4)},  # columns that lie side by side
-        {"rows": 1},
-        {"rows": free(Dim("n", 2, 8, 0))},
+        {"rows": 0},
+        {"columns": free(Dim("n", 2, 8, 0))},
+        {"a": Matrix(free(Dim("n", 4, 8, 0)))},  # only a run knows how far rows lie apart
         {"depth": 0},
         {"columns": 0},
     ],

@@ -15,9 +15,11 @@ from click.testing import CliRunner
 import graphopt
 from graphopt.cli import app
 from graphopt.errors import OptionError
-from graphopt.flows.rounded import _chosen, _Region, rounded_regions
+from graphopt.flows.rounded import _chosen
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
+from graphopt.program.make import Form
+from graphopt.program.regions.rounding import RoundedRegion, rounded_regions
 from kernels.dtype import DType
 from kernels.emit.processor import UNITS
 from kernels.target import host
@@ -68,6 +70,20 @@ def layers() -> onnx.ModelProto:
     )
 
 
+def any_rows() -> onnx.ModelProto:
+    """Two products of any number of rows, and two convolutions of as many images."""
+    generator = np.random.default_rng(0)
+    return support.model(
+        """g (float[rows,256] x, float[rows,64,9,8] i) => (float[rows,64] y, float[rows,48,9,8] z) {
+            p = MatMul(x, w) q = Relu(p) y = MatMul(q, v) s = Conv<pads = [1, 1, 1, 1]>(i, e) z = Conv(s, k)
+        }""",
+        e=generator.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24,
+        w=generator.standard_normal((256, 512)).astype(np.float32) / 16,
+        v=generator.standard_normal((512, 64)).astype(np.float32) / 16,
+        k=generator.standard_normal((48, 64, 1, 1)).astype(np.float32) / 8,
+    )
+
+
 @has_units
 def test_products_and_convolutions_are_rounded_within_the_tolerance() -> None:
     proto = layers()
@@ -114,6 +130,59 @@ def test_products_and_convolutions_are_rounded_where_there_are_dot_products_alon
         assert all(np.array_equal(one, other) for one, other in zip(again, found, strict=True))
 
 
+def _any_feed(rows: int) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(rows)
+    shapes = {"x": (rows, 256), "i": (rows, 64, 9, 8)}
+    return {name: generator.standard_normal(dims).astype(np.float32) for name, dims in shapes.items()}
+
+
+@has_pairs
+@pytest.mark.parametrize("form", ["bundle", "onnxruntime"])
+def test_what_is_rounded_at_the_greatest_sizes_is_rounded_at_all(form: Form) -> None:
+    proto = any_rows()
+    program = graphopt.compile(proto, precision="bf16", dims={"rows": (1, 12)}, form=form)
+    assert program.rounding is not None and program.rounding.rounded >= 3 and program.rounding.wide == 0
+    assert set(program.rounding.errors) == {"y", "z"} and max(program.rounding.errors.values()) < 1e-2
+    assert {"rows": 1} in program.verification.sizes and {"rows": 12} in program.verification.sizes
+    for rows in (1, 2, 7, 12):
+        feed = _any_feed(rows)
+        for wanted, found in zip(support.session(proto).run(None, feed), program.run(None, feed), strict=True):
+            assert 1e-4 < np.abs(found - wanted).max() / np.abs(wanted).max() < 1e-2  # numbers of eight bits
+
+
+@has_pairs
+def test_regions_of_a_range_stay_in_float32_as_the_tolerance_wants_it() -> None:
+    """Each product alone makes the error of its output."""
+    generator = np.random.default_rng(0)
+    proto = support.model(
+        """g (float[rows,256] x) => (float[rows,64] y, float[rows,64] z) { y = MatMul(x, v) n = MatMul(x, w)
+            z = Mul(n, hundred) }""",
+        v=generator.standard_normal((256, 64)).astype(np.float32) / 16,
+        w=generator.integers(-8, 9, (256, 64)).astype(np.float32),
+        hundred=np.float32(100),
+    )
+    whole = graphopt.compile(proto, precision="bf16", dims={"rows": (1, 9)})
+    assert whole.rounding is not None and whole.rounding.rounded == 2
+    tolerance = sum(whole.rounding.errors.values()) / 2
+    assert min(whole.rounding.errors.values()) < tolerance < max(whole.rounding.errors.values())
+    program = graphopt.compile(proto, precision="bf16", dims={"rows": (1, 9)}, tolerance=tolerance)
+    assert program.rounding is not None and (program.rounding.rounded, program.rounding.wide) == (1, 1)
+    assert max(program.rounding.errors.values()) <= tolerance
+    none = graphopt.compile(proto, precision="bf16", dims={"rows": (1, 9)}, tolerance=1e-6)
+    assert none.rounding is None and none.max_rel < 1e-5 and not rounded_regions(none.lowered)
+
+
+@has_pairs
+def test_custom_operators_are_rounded() -> None:
+    proto = layers()
+    operators = graphopt.compile(proto, precision="bf16", form="onnxruntime", threads=1)
+    program = graphopt.compile(proto, precision="bf16", threads=1)
+    assert operators.rounding == program.rounding and program.rounding is not None
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
+    pairs = zip(operators.run(None, {"x": x}), program.run(None, {"x": x}), strict=True)
+    assert all(np.array_equal(one, other) for one, other in pairs)
+
+
 @has_pairs
 def test_inputs_of_recurrent_layers_are_rounded() -> None:
     """The product of all steps' inputs; what a step adds is of float32."""
@@ -158,7 +227,7 @@ def test_a_core_whose_dot_products_are_no_faster_is_refused() -> None:
 
 def test_groups_of_regions_are_chosen_by_what_their_errors_cost() -> None:
     """Errors of regions add up as noise does; one of eight makes nearly all of it."""
-    regions = [_Region(f"r{number}", 100) for number in range(8)]
+    regions = [RoundedRegion(f"r{number}", 100) for number in range(8)]
     errors = {one.name: 1e-3 for one in regions} | {"r5": 1e-1}
 
     def error_of(wide: frozenset[str]) -> float:
@@ -175,12 +244,16 @@ def test_groups_of_regions_are_chosen_by_what_their_errors_cost() -> None:
         ({"target": "x86-64-v4"}, "x86-64-v4: the processor has no matrix units"),
         ({"target": "aarch64"}, "compile for x86-64-amx"),
         ({"target": "x86-64-amx", "exact": True}, "exact kernels are those of float32"),
-        ({"target": "x86-64-amx", "form": "onnxruntime"}, "custom operators are compiled in float32"),
+        ({"target": "x86-64-amx", "form": "onnxruntime"}, "custom operators are compiled in float32 where there are"),
+        (
+            {"target": "x86-64-amx", "dims": {"rows": (1, 64)}, "machine": "sapphirerapids"},
+            "matrix units work on one size of every dim",
+        ),
     ],
 )
 def test_what_would_not_be_rounded_is_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        graphopt.compile(layers(), precision="bf16", **given)  # type: ignore[arg-type]
+        graphopt.compile(any_rows(), precision="bf16", **given)  # type: ignore[arg-type]
 
 
 @has_units

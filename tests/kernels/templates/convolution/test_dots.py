@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kernels.dtype import DType
 from kernels.llvm.compile import assembly
-from kernels.size import Dim, free
 from kernels.target import host, x86_64_v4
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, convolution
@@ -21,6 +21,7 @@ from kernels.tensor.scalars import narrow, widen
 from tests.kernels.templates.convolution import test_units
 from tests.kernels.templates.convolution.oracle import definition, run, sample
 from tests.kernels.templates.convolution.test_units import rounded
+from tests.kernels.templates.test_any_size import AnySize
 from tests.kernels.templates.test_dots import has_pairs, zen4
 
 PADS = (1, 1, 1, 1)
@@ -61,6 +62,24 @@ def test_convolutions_are_those_of_rounded_numbers(name: str) -> None:
         bias = np.random.default_rng(1).standard_normal(kernel.operand("bias").elements).astype(np.float32)
         wanted = np.maximum(expected + bias[: problem.output.channels, None, None, None], 0)
         assert np.abs(run(kernel, taken, {"bias": bias}) - wanted).max() < 2e-5, candidate  # sums of numbers near 1
+
+
+@has_pairs
+@pytest.mark.parametrize("name", ["three by three", "one by one", "odd channels last", "groups with a rest"])
+def test_images_of_any_number(name: str) -> None:
+    """The batch is known when the program runs."""
+
+    def make(batch: Any, _: Any) -> Convolution:
+        given = CASES[name]
+        return replace(given, input=replace(given.input, batch=batch), output=replace(given.output, batch=batch))
+
+    kernel = AnySize(DOT_CONVOLUTION, make, replace(host(), workers=2))
+    for batch in (1, 2, 3):
+        here = make(batch, 1)
+        taken = sample(here, batch)
+        found = kernel(batch, 1, {"x": here.input.store(taken.x), "weights": taken.weights})
+        images = here.output.read(found.reshape(-1)[: here.output.elements])
+        assert np.abs(images - rounded(taken).expected).max() < 2e-5  # sums of numbers near 1
 
 
 @has_pairs
@@ -125,14 +144,6 @@ def test_code_is_compiled_anywhere() -> None:
         convolution(1, 3, 64, (8, 8), (3, 3), order="NHWC"),  # too few of them
         convolution(1, 48, 48, (8, 8), (3, 3), groups=16, order="NHWC"),  # a word would be of two groups
         convolution(1, 64, 64, (8, 8), (1, 1), order="NCHWc", block=32),
-        replace(
-            convolution(1, 64, 64, (8, 8), (1, 1), order="NHWC"),
-            **{
-                side: replace(getattr(convolution(1, 64, 64, (8, 8), (1, 1), order="NHWC"), side), batch=batch)
-                for batch in (free(Dim("n", 1, 4, 0)),)
-                for side in ("input", "output")
-            },
-        ),
     ],
 )
 def test_others_are_refused(problem: Convolution) -> None:
