@@ -48,7 +48,7 @@ else:
 
 Order = Literal["given", "best"]
 # Steps of searching, about as many nanoseconds.
-LEVER_WORK = 4_000_000_000  # for what is not asked for, only told
+LEVER_WORK = 1_500_000_000  # for what is not asked for, only told
 CURVE_WORK = 8_000_000_000  # for each budget of the curve, with recomputation and with tiles
 LEVER_SHARES = (0.9, 0.75, 0.5)  # of the best arena: budgets that are tried, until one cannot be kept
 MOST_WHAT_IFS = 64

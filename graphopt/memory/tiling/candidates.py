@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphopt.memory.tensors import ModelMemory
 from graphopt.memory.tiling.axes import axes_from
 from graphopt.memory.tiling.estimate import Estimate, Stretch
+from graphopt.memory.tiling.locality import SteadyFacts
 from graphopt.memory.tiling.region import Join, Region, Run, Step, Tiling, members_of, region_of
 from graphopt.memory.tiling.write import split_around
 from graphopt.model import nodes
@@ -99,7 +100,7 @@ class Around:
         self, model: ir.Model, memory: ModelMemory, live: Sequence[int], kind: Kind, work: Work,
         first: str | None = None,
     ) -> None:  # fmt: skip
-        self._facts, self._memory, self._live, self._kind, self._work = Facts(model), memory, live, kind, work
+        self._facts, self._memory, self._live, self._kind, self._work = SteadyFacts(model), memory, live, kind, work
         self._worst = max(range(len(live)), key=live.__getitem__)
         if first is not None:
             self._worst = next(at for at, one in enumerate(memory.graph.operators) if one.name == first)
@@ -114,6 +115,9 @@ class Around:
         found: list[Candidate] = []
         for stretches in self._by_axes:
             for stretch in stretches:
+                if found and self._work.over():
+                    yield _best_first(found, budget)
+                    return
                 found += stretch.candidates(budget)
             if any(one.estimate.peak <= budget for one in found):
                 yield _best_first(found, budget)

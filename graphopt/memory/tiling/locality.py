@@ -20,11 +20,34 @@ from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.table import operator_of
 
 
+class SteadyFacts(Facts):
+    """The knowledge about a model that stays as it is: parts of its nodes and numbers of its dims are found once."""
+
+    def __init__(self, model: ir.Model) -> None:
+        super().__init__(model)
+        self.parts: dict[tuple[ir.Node, Range], Part | None] = {}
+        self._shapes: dict[ir.Value, tuple[int, ...] | None] = {}
+
+    def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The dims as integers, None unless all are known."""
+        if value not in self._shapes:
+            self._shapes[value] = super().static_shape(value)
+        return self._shapes[value]
+
+
 def part(facts: Facts, node: ir.Node, reach: Range) -> Part | None:
     """The part of `node` that makes the range of its outputs; None where there is none, or sizes are unknown.
 
     Axes are counted from 0. All outputs that are used have the range along the same axis.
     """
+    if not isinstance(facts, SteadyFacts):
+        return _part(facts, node, reach)
+    if (node, reach) not in facts.parts:
+        facts.parts[node, reach] = _part(facts, node, reach)
+    return facts.parts[node, reach]
+
+
+def _part(facts: Facts, node: ir.Node, reach: Range) -> Part | None:
     operator = operator_of(node)
     if operator is None or operator.domain or nodes.has_reference_attributes(node) or not facts.is_pure(node):
         return None
