@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.model.text import binary_size, several
 from graphopt.report.screen import Screen
-from graphopt.report.wording import tolerances
+from graphopt.report.wording import error, tolerances
 
 THREADS = 256  # of a block on a GPU
 ROOMY = 1.1  # times the tensors of the model, and so many bytes more: what a program's weights take without a word
@@ -25,6 +25,13 @@ def _precision(record: CompileRecord) -> str:
     errors = ", ".join(f"'{name}' by {error:.1e}" for name, error in record.errors.items()) or "not measured"
     regions = f"{record.rounded_regions:,} of {record.roundable_regions:,} products and convolutions"
     return f"{record.precision} in {regions}; off, in shares of the largest element: {errors}"
+
+
+def _allowed(record: CompileRecord) -> str:
+    """The limits that the comparison kept."""
+    if record.precision == "float32" or not record.tolerance:
+        return tolerances(record.tolerance)
+    return f"allowed: {error(max(record.tolerance.values()))} of an output's largest element"
 
 
 def print_compile(screen: Screen, record: CompileRecord) -> None:
@@ -90,4 +97,4 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     ):
         screen.line(f"{label:<13} {text}")
         if label == "compared" and record.not_compared is None:
-            screen.small(tolerances(record.tolerance))
+            screen.small(_allowed(record))

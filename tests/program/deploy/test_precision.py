@@ -151,6 +151,19 @@ def test_what_is_rounded_at_the_greatest_sizes_is_rounded_at_all(form: Form) -> 
 
 
 @has_pairs
+def test_the_command_says_what_is_rounded_and_what_is_allowed(tmp_path: Path) -> None:
+    model, bundle = tmp_path / "rows.onnx", tmp_path / "rows"
+    onnx.save(any_rows(), model)
+    words = ["compile", str(model), str(bundle), "--precision", "bf16", "--dim", "rows=1..6", "--tune", "0"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "products and convolutions; off, in shares of the largest element: 'y' by" in result.stdout
+    assert "allowed: 1e-02 of an output's largest element" in result.stdout
+    made = Bundle(bundle, threads=1)
+    assert all(one.shape[0] == 5 for one in made.run(None, _any_feed(5)))
+
+
+@has_pairs
 def test_regions_of_a_range_stay_in_float32_as_the_tolerance_wants_it() -> None:
     """Each product alone makes the error of its output."""
     generator = np.random.default_rng(0)
