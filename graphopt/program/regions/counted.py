@@ -219,6 +219,12 @@ def _first_whole(scope: Scope, node: ir.Node) -> bool:
     return not _axes(scope, node)
 
 
+def _tuples_known(scope: Scope, node: ir.Node) -> bool:
+    """Whether the tuples are as long as there are axes that they name, in every batch alike."""
+    last = len(_dims(scope, node, 1)) - 1
+    return last not in _axes(scope, node, 1) and not nodes.int_attribute(node, "batch_dims", 0)
+
+
 def _scattered_rows(scope: Scope, node: ir.Node) -> bool:
     return not _axes(scope, node) and _axes(scope, node, 1) <= {0}
 
@@ -250,6 +256,7 @@ def _suppressed(scope: Scope, node: ir.Node) -> bool:
 _BY_COUNTS: dict[str, Callable[[Scope, ir.Node], bool]] = {
     **dict.fromkeys(("NonZero", "ScatterElements", "Shape", "Size", *FOUND), _always),
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK", *REDUCTIONS), _first_alone),
+    "GatherND": _tuples_known,
     "NonMaxSuppression": _suppressed,
     "RoiAlign": _first_whole,
     "ScatterND": _scattered_rows,

@@ -71,6 +71,10 @@ GRAPHS = {
         g = Gather<axis=0>(f, s) j = Neg(g) d = Shape(g) e = Unsqueeze(s, one) l = Expand(e, d)
         b = ScatterElements<axis=0>(f, l, j) p = Transpose(f) z = Transpose(j) y = Transpose(l)
         c = ScatterElements<axis=1>(p, y, z) }}""",
+    "tuples": f"""(float[4,5] x) => (int64[p,2] a, float[p] b, int64[o] c, float[p,5] d) {{
+        {FOUND} w = Greater(v, half) m = NonZero(w) s = Transpose(m) a = GatherND(t, s) b = GatherND(v, s)
+        e = Sub(s, s) j = Concat<axis=1>(s, e) u = GatherND(t, j) y = Greater(u, nothing) z = Compress(u, y)
+        c = Neg(z) f = Gather<axis=0>(x, k) d = GatherND(f, s) }}""",
     "again": f"""(float[4,5] x) => (int64[p] a, int64[p] b, int64[n] c, int64[2,p] d, float[n] e, float[n] f) {{
         {FOUND} a, b, c, g = Unique(k) d = Unique<axis=1>(i) e = CumSum(v, nothing) f = CumSum<exclusive=1>(v, nothing)
         }}""",
@@ -173,6 +177,7 @@ def test_readers_of_readers(steps: list[str], seed: int) -> None:
         ("c = CumSum<reverse=1>(f, one) y = Relu(c)", "CumSum"),
         ("t = Transpose(f) y = MatMul(f, t)", "Gemm"),
         ("o = Unsqueeze(k, one) y = ScatterND(v, o, v)", "ScatterND"),
+        ("o = Unsqueeze(i, two) y = GatherND<batch_dims=1>(f, o)", "GatherND"),
         ("u = Add(v, w) y = Relu(u)", "Add"),
         ("a = Unique(f) y = Unsqueeze(a, zero)", "Unique"),
         ("a, b = Split<axis=1, num_outputs=2>(f) y = Relu(a)", "Split"),

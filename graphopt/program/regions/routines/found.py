@@ -1,4 +1,4 @@
-"""Concat, Gather, Reshape and Slice of values of which data decides how many elements they have.
+"""Concat, Gather, GatherND, Reshape and Slice of values of which data decides how many elements they have.
 
 Elements lie by the most that each dim can be. Where a dim begins behind another that data decides, they move; and
 what counts from the end counts from where a run has found it.
@@ -110,6 +110,25 @@ def gather(node: Defined) -> None:
                     y.put((before * count + at) * inner + after, x.at((before * size + index) * inner + after))
 
 
+def gather_by_tuples(node: Defined) -> None:
+    """What tuples of indices name along the first axes; there are no batches."""
+    shape, indices_shape = node.shape(0), node.shape(1)
+    named = indices_shape[-1]
+    inner = prod(shape[named:])
+    with node.stage() as w:
+        x, indices, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
+        with w.shared(prod(indices_shape[:-1]) if all(shape[:named]) else 0) as (at,):
+            sizes = node.extents(w, node.dims(0)[:named])
+            place: Expression = integer(0)
+            for axis, there in enumerate(sizes):
+                index = w.local(DType.I64, as_type(indices.at(at * named + axis), DType.I64))
+                w.set(index, pick(lt(index, 0), index + there, index))
+                place = place * shape[axis] + minimum(maximum(index, 0), shape[axis] - 1)
+            row = w.local(DType.I64, place)
+            with w.loop(inner) as after:
+                y.put(at * inner + after, x.at(row * inner + after))
+
+
 def reshape(node: Defined) -> None:
     """Elements in the order in which they were found, under other dims."""
     node.require(bool(node.shape(0)), "makes more of one element")
@@ -137,6 +156,7 @@ DEFINITIONS: dict[str, Definition] = {
     "Concat": concat,
     "Flatten": reshape,
     "Gather": gather,
+    "GatherND": gather_by_tuples,
     "Reshape": reshape,
     "Slice": slice_,
 }
