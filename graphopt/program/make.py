@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -38,7 +39,7 @@ from graphopt.program.regions.kernels import Kernels
 from graphopt.program.regions.lower import lower
 from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.region import NO_CACHES, Cache, Lowered
-from graphopt.program.regions.rounding import rounded_regions
+from graphopt.program.regions.rounding import rounded_at_all
 from graphopt.program.tuning import Tuning, tuned, with_choices
 from graphopt.program.unifying import unified
 from graphopt.program.weights import GROWTH, NOT_PACKED, Packed, Weights, bytes_of
@@ -282,8 +283,8 @@ def make_ranged(
     """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
 
     `held` says what the last inputs hold, which no caller gives; `caches` are outputs in the memory of inputs; `kinks`
-    are the sizes at which numbers turn, `steps` quotients that numbers grow with. What `precision` has rounded at the
-    greatest sizes is rounded at all.
+    are the sizes at which numbers turn, `steps` quotients that numbers grow with. The greatest sizes and the least
+    decide what is rounded at all, where `precision` says that some may be.
 
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
@@ -294,8 +295,10 @@ def make_ranged(
 
     decided = precision
     if precision != FLOAT32:
-        rounded = rounded_regions(at(tuple(dim.most for dim in dims), precision))
-        decided = replace(precision, only=frozenset(one.name for one in rounded))
+        samples = [at(tuple(dim.most for dim in dims), precision)]
+        with suppress(NotLowered):  # a size alone may have no kernels that the others have
+            samples.append(at(tuple(max(1, dim.least) for dim in dims), precision))
+        decided = replace(precision, only=rounded_at_all(samples))
     lowered = in_best_order(unified(dims, lambda point: at(point, decided), held, kinks, steps))
     linked = _linked(lowered, name, target, None, threads, costs, None, ram)
     program = None if not_here is not None else _loaded(linked, target, threads, None)

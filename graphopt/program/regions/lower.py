@@ -143,7 +143,7 @@ def _lowered(
             copy(scope, here, aim, ())
     return Lowered(
         tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target,
-        controls=scope.controls,
+        controls=scope.controls, rounding=scope.rounding,
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Weights and what they are multiplied with are rounded, sums and all else stay in float32. A region is rounded where its
 kernel is estimated to be faster for it, and where it is not among those that have to stay. Of a recurrent layer's steps
-the matrix alone is rounded, where it is large. In a program for a range of sizes the greatest ones decide for all.
+the matrix alone is rounded, where it is large. In a program for a range of sizes the greatest and the least ones decide
+for all.
 """
 
 from __future__ import annotations

@@ -118,6 +118,7 @@ class Lowered:
     dims: tuple[Dim, ...] = ()  # whose sizes only the run knows; buffers and blocks are those of the greatest ones
     derived: tuple[Size | int, ...] = ()  # numbers that follow from their sizes and that kernels read behind them
     controls: Controls = field(default_factory=dict)  # by the names of kernels that run others
+    rounding: Mapping[str, float] = field(default_factory=dict)  # the time of what may be rounded if it is, over else
 
     def with_kernels(self, kernels: Mapping[str, Kernel]) -> Lowered:
         """The same with other kernels of the same problems and names, and constants packed for them."""

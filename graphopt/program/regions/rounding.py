@@ -5,8 +5,9 @@ Both run on matrix units or on dot products of pairs; units are for problems of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx_ir as ir
 
@@ -27,6 +28,8 @@ from kernels.templates.units import image_choice, product_choice
 from kernels.templates.units.image import UNIT_CONVOLUTION
 from kernels.templates.units.product import UNIT_PRODUCT
 
+P = TypeVar("P", Gemm, Convolution)
+Way = tuple[Template[P, Any], P]  # to compute a problem
 ROUNDING = (UNIT_PRODUCT, UNIT_CONVOLUTION, DOT_PRODUCT, DOT_CONVOLUTION)  # templates of kernels that round
 
 
@@ -48,9 +51,7 @@ def product_template(scope: Scope, node: ir.Node, problem: Gemm) -> tuple[Templa
         ways.append((UNIT_PRODUCT, rounded))
     if dots.are_faster(target) and dots.serves(rounded, target):
         ways.append((DOT_PRODUCT, rounded))
-    if not ways or scope.precision.only is None:
-        ways.insert(0, (GEMM, problem))
-    return min(ways, key=lambda way: scope.likely(*way))
+    return _best(scope, node, (GEMM, problem), ways)
 
 
 def convolution_template(scope: Scope, node: ir.Node, problem: Convolution) -> Template[Convolution, Any]:
@@ -58,14 +59,35 @@ def convolution_template(scope: Scope, node: ir.Node, problem: Convolution) -> T
     wide, target = EXACT_CONVOLUTION if scope.exact else CONVOLUTION, scope.target
     if not scope.precision.rounds(Origin.of(node).name):
         return wide
-    ways: list[Template[Convolution, Any]] = []
+    ways: list[tuple[Template[Convolution, Any], Convolution]] = []
     if not scope.steady and image_choice.serves(problem, target):
-        ways.append(UNIT_CONVOLUTION)
+        ways.append((UNIT_CONVOLUTION, problem))
     if dots.are_faster(target) and dot_images.serves(problem, target):
-        ways.append(DOT_CONVOLUTION)
-    if not ways or scope.precision.only is None:
-        ways.insert(0, wide)
-    return min(ways, key=lambda way: scope.likely(way, problem))
+        ways.append((DOT_CONVOLUTION, problem))
+    return _best(scope, node, (wide, problem), ways)[0]
+
+
+def _best(scope: Scope, node: ir.Node, wide: Way[P], rounded: Sequence[Way[P]]) -> Way[P]:
+    """The way that takes least time; of those that round, where that is decided."""
+    if not rounded:
+        return wide
+    times = [scope.likely(*way) for way in rounded]
+    best = rounded[times.index(min(times))]
+    if scope.precision.only is not None:
+        return best
+    name, ratio = Origin.of(node).name, min(times) / scope.likely(*wide)
+    scope.rounding[name] = max(ratio, scope.rounding.get(name, 0.0))
+    return best if ratio < 1.0 else wide
+
+
+def rounded_at_all(samples: Sequence[Lowered]) -> frozenset[str]:
+    """What is rounded at every size of a range: that of which the size that loses most by it loses less than else."""
+    found = {one.name for sample in samples for one in rounded_regions(sample)}
+    for name in {name for sample in samples for name in sample.rounding}:
+        ratios = [sample.rounding[name] for sample in samples if name in sample.rounding]
+        if max(ratios) * min(ratios) >= 1.0:
+            found.discard(name)
+    return frozenset(found)
 
 
 def rounded_regions(lowered: Lowered) -> tuple[RoundedRegion, ...]:

@@ -99,6 +99,7 @@ class Scope:
         self.counts = Counts(self.facts, model.graph)
         self.problems: Problems = {}  # by the names of kernels
         self.controls: dict[str, Controlled] = {}  # of kernels that run others
+        self.rounding: dict[str, float] = {}  # by the names of origins, as `Lowered` has it
         self.rooms: dict[ir.Value, tuple[int, ...]] = {}  # of results that are caches: what their memory has room for
 
     @property

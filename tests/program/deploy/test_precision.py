@@ -19,6 +19,8 @@ from graphopt.flows.rounded import _chosen
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
 from graphopt.program.make import Form
+from graphopt.program.regions import rounding
+from graphopt.program.regions.region import Lowered
 from graphopt.program.regions.rounding import RoundedRegion, rounded_regions
 from kernels.dtype import DType
 from kernels.emit.processor import UNITS
@@ -138,7 +140,7 @@ def _any_feed(rows: int) -> dict[str, np.ndarray]:
 
 @has_pairs
 @pytest.mark.parametrize("form", ["bundle", "onnxruntime"])
-def test_what_is_rounded_at_the_greatest_sizes_is_rounded_at_all(form: Form) -> None:
+def test_what_is_rounded_is_rounded_at_all_sizes(form: Form) -> None:
     proto = any_rows()
     program = graphopt.compile(proto, precision="bf16", dims={"rows": (1, 12)}, form=form)
     assert program.rounding is not None and program.rounding.rounded >= 3 and program.rounding.wide == 0
@@ -249,6 +251,18 @@ def test_groups_of_regions_are_chosen_by_what_their_errors_cost() -> None:
     assert _chosen(regions, error_of, 1.0) == frozenset()
     assert _chosen(regions, error_of, 1e-2) == frozenset(["r5"])
     assert _chosen(regions, error_of, 1e-4) == frozenset(errors)
+
+
+def test_of_a_range_the_size_decides_that_loses_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faster(sample: Lowered) -> list[RoundedRegion]:
+        return [RoundedRegion(name, 1) for name, ratio in sample.rounding.items() if ratio < 1]
+
+    monkeypatch.setattr(rounding, "rounded_regions", faster)
+    ratios = {"both": 0.5, "little lost": 0.9, "more lost": 0.9, "none": 1.2}, {
+        "both": 0.8, "little lost": 1.05, "more lost": 1.2, "none": 1.1
+    }  # fmt: skip
+    samples = [Lowered((), (), (), {}, {}, host(), rounding=one) for one in ratios]
+    assert rounding.rounded_at_all(samples) == {"both", "little lost"}
 
 
 @pytest.mark.parametrize(
