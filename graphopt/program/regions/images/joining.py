@@ -91,7 +91,12 @@ def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> tuple[dict[ir.Value, Hom
         output, values = node.outputs[0], [required_input(node, position) for position in range(len(node.inputs))]
         held = [later.get(value, homes.get(value)) for value in values]
         first, there = held[0], homes.get(output)
-        if there is None and first is not None and held == _parts(scope, output, values, axis, first):
+        if (
+            there is None
+            and first is not None
+            and _has_room(first, _layout(scope, output))
+            and held == _parts(scope, output, values, axis, first)
+        ):
             homes[output] = first
             continue
         if there is None:
@@ -137,6 +142,13 @@ def _outlives(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.No
     if not place or 2 * prod(scope.shape(value)) > prod(scope.shape(whole)):
         return False
     return last_read(value, place) > max(last_read(whole, place), place[node])
+
+
+def _has_room(home: Home, layout: Layout) -> bool:
+    """Whether the images that a home is a part of have as many blocks of channels, planes, rows and columns."""
+    return home.among >= layout.blocks and all(
+        whole >= size for whole, size in zip(home.within, layout.size, strict=True)
+    )
 
 
 def _parts(scope: Scope, output: ir.Value, values: Iterable[ir.Value], axis: int, whole: Home) -> list[Home]:

@@ -77,6 +77,23 @@ def test_parts_are_written_where_the_whole_lies(maker: str, axis: int, channels:
     compare(proto, tolerance=TOLERANCE)
 
 
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_a_value_is_joined_to_a_large_result_before_a_small_one(axis: int) -> None:
+    """The last Concat says where it lies, which has no room for the first one's result."""
+    wide = [1, 16, 6, 6]
+    wide[axis] *= 3
+    proto = support.model(
+        f"""g (float[1,4,6,6] x) => (float[{",".join(map(str, wide))}] y, float[a,b,c,d] z) {{
+            a = Conv<pads = [1, 1, 1, 1]>(x, first) b = Relu(a) c = Conv<pads = [1, 1, 1, 1]>(b, w)
+            large = Concat<axis = {axis}>(a, b, c) y = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(large)
+            d = Conv<pads = [1, 1, 1, 1]>(c, w) small = Concat<axis = {axis}>(a, d)
+            z = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(small)
+        }}""",
+        18, first=_weight(16, 4, 3, 3), w=_weight(16, 16, 3, 3),
+    )  # fmt: skip
+    compare(proto, tolerance=TOLERANCE)
+
+
 def test_tiles_of_a_chain_are_its_convolutions_alone() -> None:
     proto = support.model(
         """g (float[1,3,20,20] x) => (float[1,16,20,20] y) {
