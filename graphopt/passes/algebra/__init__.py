@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphopt.passes.algebra import (
     arithmetic,
+    assignment,
     cast,
     clip,
     concat,
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     *reshape.RULES,
     *slicing.RULES,
     *lookup.RULES,
+    *assignment.RULES,
     *concat.RULES,
     *reduction.RULES,
     *einsum.RULES,
