@@ -78,6 +78,10 @@ class Facts(Knowledge):
         """Whether the node may be folded, merged or moved."""
         return purity.is_pure(node, self.functions, self.opset(node))
 
+    def follows_from_inputs(self, node: ir.Node) -> bool:
+        """Whether equal inputs give equal outputs, also where the node trains, as `purity.follows_from_inputs` says."""
+        return purity.follows_from_inputs(node, self.functions, self.opset(node))
+
     # -- values ---------------------------------------------------------------------------------------------------
 
     def known(self, value: ir.Value) -> Known:

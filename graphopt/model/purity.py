@@ -34,6 +34,16 @@ def is_pure(node: ir.Node, functions: Functions, opset: int) -> bool:
     return all(is_pure(inner, functions, opset) for graph in nodes.subgraphs(node) for inner in graph)
 
 
+def follows_from_inputs(node: ir.Node, functions: Functions, opset: int) -> bool:
+    """Whether equal inputs give equal outputs: a pure node, and a BatchNormalization that trains.
+
+    Networks standardize their weights with the latter. From opset 14 on the running statistics are its outputs; before,
+    they were its inputs, which it changed.
+    """
+    trains = node.op_type == "BatchNormalization" and nodes.is_standard(node) and opset >= 14
+    return trains or is_pure(node, functions, opset)
+
+
 def _may_train(node: ir.Node, opset: int) -> bool:
     """Whether a BatchNormalization or a Dropout could be in training mode.
 

@@ -147,7 +147,9 @@ def _unfolded(node: ir.Node) -> list[ir.Node]:
 def _is_foldable(editor: Editor, node: ir.Node, cone: dict[ir.Node, None]) -> bool:
     if node.op_type in NEVER or node.domain not in ("", "ai.onnx.ml") or not node.inputs:
         return False
-    if nodes.has_reference_attributes(node) or nodes.has_subgraphs(node) or not editor.facts.is_pure(node):
+    if nodes.has_reference_attributes(node) or nodes.has_subgraphs(node):
+        return False
+    if not editor.facts.follows_from_inputs(node):
         return False
     return all(v is None or v.producer() in cone or editor.facts.is_constant(v) for v in node.inputs)
 

@@ -172,3 +172,30 @@ def test_a_large_repeated_number_is_written_only_where_an_operator_repeats_it(
         one=np.float32(2), shape=np.array([40]),
     )  # fmt: skip
     assert support.op_types(_fold(proto)) == (["ConstantOfShape", "Add"] if left is None else left)
+
+
+def test_weights_that_a_training_batchnorm_standardizes_are_folded() -> None:
+    """As NFNets and BiT have them: a BatchNormalization with the statistics of the weights themselves."""
+    proto = support.model(
+        """g (float[1,3,4,4] x) => (float[1,2,2,2] y) {
+            f = Reshape(w, flat) s, mean, var = BatchNormalization<training_mode = 1>(f, gain, zero, past, spread)
+            v = Reshape(s, square) y = Conv(x, v)
+        }""",
+        w=np.arange(54, dtype=np.float32).reshape(2, 3, 3, 3) ** 0.5, flat=np.array([1, 2, 27]),
+        square=np.array([2, 3, 3, 3]), gain=np.array([1, 2], np.float32), zero=np.zeros(2, np.float32),
+        past=np.full(2, 3, np.float32), spread=np.full(2, 5, np.float32),
+    )  # fmt: skip
+    assert support.op_types(_fold(proto, rtol=1e-5)) == ["Conv"]
+
+
+def test_a_training_batchnorm_that_changes_its_inputs_is_not_folded() -> None:
+    """Before opset 14 running statistics were no results of their own."""
+    proto = support.model(
+        """g (float[1,2,3] x) => (float[1,2,3] y) {
+            s, mean, var = BatchNormalization(w, gain, zero, zero, gain) y = Add(x, s)
+        }""",
+        13, w=np.ones((1, 2, 3), np.float32), gain=np.ones(2, np.float32), zero=np.zeros(2, np.float32),
+    )  # fmt: skip
+    editor = Editor(ir.from_proto(proto))
+    run_passes(editor, [Pass("fold-constants", 1, run=folding.fold_constants)])
+    assert [node.op_type for node in editor.model.graph] == ["BatchNormalization", "Add"]
