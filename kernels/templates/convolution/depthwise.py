@@ -2,7 +2,7 @@
 
 A tile is some columns of one row. An input vector is loaded once and serves all taps that see it. Rows that see the
 whole kernel are written out, with the weights in registers, where they fit; all others run a loop over the kernel's
-rows.
+rows. Where several outputs see the same input channel, a part of a vector is loaded, and each of its lanes repeated.
 """
 
 from __future__ import annotations
@@ -66,11 +66,13 @@ class Depthwise:
 def applies(problem: Convolution, target: Target) -> bool:
     """Whether each channel stands alone and channels lie side by side in input and output alike."""
     lanes, ones = target.lanes(), (1, 1, 1)
-    alike = problem.input.order == problem.output.order and problem.input.block == problem.output.block
+    orders = [(one.order, one.block if one.order == "NCHWc" else 0) for one in (problem.input, problem.output)]
     plane = problem.kernel[0] == problem.input.size[0] == problem.output.size[0] == 1
-    alone = problem.is_depthwise or problem.input.channels == problem.output.channels == 1
+    alone = problem.input.channels == problem.output.channels == 1
+    alone |= problem.sees_one_channel and lanes % problem.width == 0
     wide = problem.weights_dtype is DType.F32  # a few weights for each channel: they are not worth widening
-    return wide and plane and alike and alone and side_by_side(problem.input, lanes) and problem.input_dilations == ones
+    alike = orders[0] == orders[1] and side_by_side(problem.input, lanes)
+    return wide and plane and alike and alone and problem.input_dilations == ones
 
 
 def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
@@ -79,7 +81,7 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
         return ()
     lanes, taps = target.lanes(), problem.kernel[1] * problem.kernel[2]
     height, width = problem.output.size[1:]
-    vectors = vectors_of(problem.input, lanes)
+    vectors = vectors_of(problem.output, lanes)
     flops = 2 * taps * height * width * lanes
     vector_stretch = max(1, min(vectors, _BLOCK_FLOPS // flops))
     row_stretch = max(1, min(height, -(-_BLOCK_FLOPS * height // flops)))
@@ -98,7 +100,7 @@ def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
 def share(problem: Convolution, candidate: Depthwise, target: Target) -> Depthwise:
     """The candidate with smaller blocks, which follow the rows: a worker's share is a part of the image."""
     blocks = min(_SHARED_BLOCKS, problem.flops // _SHARED_FLOPS // problem.output.batch)
-    rows, vectors = stretches(problem.output.size[1], vectors_of(problem.input, target.lanes()), blocks)
+    rows, vectors = stretches(problem.output.size[1], vectors_of(problem.output, target.lanes()), blocks)
     rows = -(-rows // candidate.rows) * candidate.rows
     return replace(candidate, row_stretch=rows, vector_stretch=vectors, rows_outside=True) if blocks > 1 else candidate
 
@@ -115,14 +117,14 @@ def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> floa
     seen = (candidate.columns - 1) * problem.strides[2] + problem.reach[2]
     rows_seen = (candidate.rows - 1) * problem.strides[1] + problem.kernel[1]
     products = candidate.rows * candidate.columns * problem.kernel[1] * problem.kernel[2] / speed.products
-    loads = seen * rows_seen / speed.loads
+    loads = seen * rows_seen * (1 if problem.width == 1 else 2) / speed.loads
     outputs = 2.0 * candidate.rows * candidate.columns + ROW * (candidate.rows - 1)
     each = max(products, loads) + 0.1 * min(products, loads)
     held = (problem.kernel[1] * problem.input.size[2] + width) * target.vector_bytes <= target.l1 // 2
     if not held:
         each = beside(each, seen * rows_seen * target.vector_bytes / speed.l2)
     each += outputs + (10.0 if candidate.unrolled else 30.0)
-    return nanoseconds(tiles * each * vectors_of(problem.input, lanes) * problem.output.batch, target)
+    return nanoseconds(tiles * each * vectors_of(problem.output, lanes) * problem.output.batch, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +137,14 @@ class DepthwisePacking:
     @property
     def elements(self) -> int:
         """Elements of all vectors."""
-        return vectors_of(self.problem.input, self.lanes) * self.lanes * self.problem.kernel[1] * self.problem.kernel[2]
+        return (
+            vectors_of(self.problem.output, self.lanes) * self.lanes * self.problem.kernel[1] * self.problem.kernel[2]
+        )
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The packed weights."""
         taps = array.reshape(self.problem.output.channels, -1)
-        whole = np.zeros((vectors_of(self.problem.input, self.lanes) * self.lanes, taps.shape[1]), array.dtype)
+        whole = np.zeros((vectors_of(self.problem.output, self.lanes) * self.lanes, taps.shape[1]), array.dtype)
         whole[: len(taps)] = taps[:, ::-1] if self.problem.transposed else taps
         return whole.reshape(-1, self.lanes, taps.shape[1]).swapaxes(1, 2).reshape(-1)
 
@@ -173,7 +177,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         self.down, self.across = axes(problem)
         self.rows = row_kinds(self.down)
         self.columns = column_kinds(self.across, candidate.columns)
-        self.vectors = vectors_of(problem.input, self.lanes)
+        self.vectors = vectors_of(problem.output, self.lanes)
         height = problem.output.size[1]
         self.dims = (
             problem.output.batch, -(-self.vectors // candidate.vector_stretch), -(-height // candidate.row_stretch)
@@ -198,7 +202,9 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         begin = f.mul(stretch, candidate.vector_stretch)
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         end = f.add(begin, candidate.vector_stretch)
-        each_vector(f, problem.input, self.lanes, begin, end, partial(self._vector, f, pointers, image, x, first, last))
+        each_vector(
+            f, problem.output, self.lanes, begin, end, partial(self._vector, f, pointers, image, x, first, last)
+        )
 
     def _vector(
         self, f: Function, pointers: dict[str, Value], image: Value, x: Value, first: Amount, last: Amount, valid: int
@@ -209,7 +215,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         taps = problem.kernel[1] * problem.kernel[2]
 
         def vector(number: Value, _: tuple[Value, ...]) -> None:
-            at = f.at(x, f.add(vector_at(f, layout, number, self.lanes), corner))
+            at = f.at(x, f.add(vector_at(f, layout, number, self.lanes // problem.width), corner))
             weights = f.at(pointers[WEIGHTS], f.mul(number, taps * self.lanes))
 
             def tile(down: Rows, across: Columns, row: Value, column: Value, several: int) -> None:
@@ -304,6 +310,9 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
     def _inputs(self, f: Function, across: Columns, valid: int, x: Value) -> Iterator[tuple[Value, int, int]]:
         """The inputs of one row from left to right, each with the columns and taps that see it."""
         problem, layout = self.problem, self.problem.input
+        width = problem.width
+        lanes = self.lanes // width
+        kind = types.vector("float", lanes) if lanes > 1 else "float"
         uses: dict[int, list[tuple[int, int]]] = {}
         for column, (low, high) in enumerate(across.taps):
             for tap in range(low, high):
@@ -312,9 +321,13 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         masked = layout.order == "NHWC" and valid < self.lanes
         for place in sorted(uses):
             address = f.at(x, place * layout.column_stride)
-            if masked:
-                value = f.masked_load(self.kind, address, f.first_lanes(valid, self.lanes))
+            if masked and lanes > 1:
+                value = f.masked_load(kind, address, f.first_lanes(valid // width, lanes))
             else:
-                value = f.load(self.kind, address)
+                value = f.load(kind, address)
+            if lanes == 1:
+                value = f.splat(value, self.lanes)
+            elif width > 1:
+                value = f.shuffle(value, value, [lane // width for lane in range(self.lanes)])
             for column, tap in uses[place]:
                 yield value, column, tap

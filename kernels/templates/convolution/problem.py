@@ -96,6 +96,11 @@ class Convolution:
         return self.depth == 1 and self.width == 1 and self.groups > 1
 
     @property
+    def sees_one_channel(self) -> bool:
+        """Whether each output channel sees one input channel, which several may share: a depthwise multiplier."""
+        return self.depth == 1 and self.groups > 1
+
+    @property
     def has_halo(self) -> bool:
         """Whether the input is stored with all the zeros that the outputs at the borders see, and as tiles read it."""
         if self.pairs or self.input_dilations != (1, 1, 1):

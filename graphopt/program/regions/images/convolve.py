@@ -60,7 +60,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
         sums = sums + reader.per_channel(bias, array, at, pixels)
     reader.accumulated[node.outputs[0]] = sums
     value = sums if root is node.outputs[0] else reader.value(root, at)
-    if problem.is_depthwise:  # a few weights for each channel, which its kernel wants wide
+    if problem.sees_one_channel:  # a few weights for each channel, which its kernel wants wide
         weights, stored = np.asarray(scope.constant(required_input(node, 1)), np.float32), DType.F32
     computed = replace(frame, epilogue=Epilogue(value), weights_dtype=stored)
     steps = problem.dilations[1], problem.dilations[2]

@@ -19,7 +19,7 @@ TOLERANCE = 5e-6  # sums of at most 25 products
 
 @st.composite
 def problems(draw: st.DrawFn) -> Convolution:
-    order = draw(st.sampled_from(("NCHWc", "NHWC")))
+    order, times = draw(st.sampled_from(("NCHWc", "NHWC"))), draw(st.sampled_from((1, 1, 2, 4, 8)))
     channels, batch = draw(st.integers(2, 40)), draw(st.integers(1, 2))
 
     def pair(low: int, high: int, first: int) -> tuple[int, int, int]:
@@ -34,13 +34,13 @@ def problems(draw: st.DrawFn) -> Convolution:
     halo = [pair(0, 2, 0) for _ in range(4)]
     return Convolution(
         Layout(batch, channels, size, order, block, halo[0], halo[1]),
-        Layout(batch, channels, out, order, block, halo[2], halo[3]),
+        Layout(batch, channels * times, out, order, block, halo[2], halo[3]),
         kernel, strides, dilations, before, channels,
     )  # fmt: skip
 
 
 @given(problems(), st.integers(0, 9), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=40)
 def test_any_depthwise_convolution_is_what_its_definition_says(problem, number, target):
     found = depthwise.candidates(problem, target)
     taken = sample(problem)
@@ -62,4 +62,13 @@ def test_the_ways_of_a_depthwise_convolution_begin_with_its_own():
     problem = convolution(1, 32, 32, (9, 9), (3, 3), groups=32, order="NCHWc")
     assert isinstance(ways.candidates(problem, host())[0], Depthwise)
     multiplied = convolution(1, 32, 64, (9, 9), (3, 3), groups=32, order="NCHWc")
-    assert depthwise.candidates(multiplied, host()) == ()
+    assert isinstance(ways.candidates(multiplied, host())[0], Depthwise)
+    thrice = convolution(1, 32, 96, (9, 9), (3, 3), groups=32, order="NCHWc")  # vectors would begin within a channel's
+    assert depthwise.candidates(thrice, host()) == ()
+
+
+def test_outputs_of_an_input_channel_may_fill_a_vector():
+    problem = convolution(1, 5, 5 * host().lanes(), (6, 7), (3, 3), pads=(1, 1, 1, 1), groups=5, order="NHWC")
+    taken = sample(problem)
+    kernel = depthwise.build(problem, depthwise.candidates(problem, host())[0], host())
+    np.testing.assert_allclose(run(kernel, taken), taken.expected, atol=TOLERANCE)
