@@ -11,7 +11,10 @@ from kernels.tensor.expression import Binary, Expression, Number
 
 
 def pad(node: Defined) -> None:
-    """Every element of the result comes from one of the input, found dim by dim, or is the filler."""
+    """Every element of the result comes from one of the input, found dim by dim, or is the filler.
+
+    Of the last dim a row's middle is copied as it is; what lies before and behind is looked for element by element.
+    """
     mode, shape = node.text("mode", "constant"), node.output_shape(0)
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
@@ -21,19 +24,29 @@ def pad(node: Defined) -> None:
             if not shape:
                 y[()] = x[()]
                 return
-            with w.loop(shape[-1]) as last:
-                at = (*outer, last)
-                places = [w.local(DType.I64, one - first) for one, first in zip(at, before, strict=True)]
-                if mode != "constant":
-                    y[at] = x[[_moved(mode, one, size) for one, size in zip(places, x.shape, strict=True)]]
-                    return
-                inside: Expression = Number(True, DType.BOOL)
-                for one, size in zip(places, x.shape, strict=True):
-                    inside = both(inside, both(ge(one, 0), lt(one, size)))
-                with w.when(inside):
-                    y[at] = x[places]
-                with w.otherwise():
-                    y[at] = filler
+            size, first = x.shape[-1], before[-1]
+            places = [w.local(DType.I64, one - begin) for one, begin in zip(outer, before, strict=False)]
+            low = w.local(DType.I64, minimum(maximum(first, 0), shape[-1]))
+            high = w.local(DType.I64, minimum(maximum(first + size, low), shape[-1]))
+            if mode != "constant":
+                moved = [w.local(DType.I64, _moved(mode, *one)) for one in zip(places, x.shape, strict=False)]
+                for end, begin in ((low, integer(0)), (integer(shape[-1]), high)):
+                    with w.loop(end, begin) as last:
+                        y[*outer, last] = x[*moved, _moved(mode, last - first, size)]
+                with w.loop(high, low) as last:
+                    y[*outer, last] = x[*moved, last - first]
+                return
+            inside: Expression = Number(True, DType.BOOL)
+            for place, extent in zip(places, x.shape, strict=False):
+                inside = both(inside, both(ge(place, 0), lt(place, extent)))
+            with w.when(inside):
+                for end, begin in ((low, integer(0)), (integer(shape[-1]), high)):
+                    with w.loop(end, begin) as last:
+                        y[*outer, last] = filler
+                with w.loop(high, low) as last:
+                    y[*outer, last] = x[*places, last - first]
+            with w.otherwise(), w.loop(shape[-1]) as last:
+                y[*outer, last] = filler
 
 
 def _begins(node: Defined, w: Stage, rank: int) -> Sequence[Expression]:
