@@ -25,6 +25,7 @@ from kernels.routine.writer import (
 )
 from kernels.tensor.expression import Expression, Unary
 
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # along each axis
 _CUBIC = -0.75  # of the weights, as PyTorch has them
 
 Tap = tuple[Expression, Expression]  # a pixel along one axis and its weight, which is 0 for one that is outside
@@ -42,31 +43,35 @@ def grid_sample(node: Defined) -> None:
     acts = kind if node.dtype(0).is_float else held(node.dtype(0))
     with node.stage() as w:
         x, grid, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
-        with w.shared(shape[0], prod(shape[2:-1])) as (image, row), w.loop(shape[-1]) as column:
-            point = w.local(DType.I64, row * shape[-1] + column)
-            taps: list[tuple[Tap, ...]] = []
-            for axis, count in enumerate(size):
-                given = as_type(grid.at((image * points + point) * len(size) + len(size) - 1 - axis), kind)
-                place = w.local(kind, _unnormalized(given, count, aligned=aligned))
-                taps.append(tuple(_taps(w, place, count, mode, padding, aligned=aligned)))
-            corners = []
-            for corner in product(*taps):
-                at: Expression = integer(0)
-                weight: Expression = number(1.0, kind)
-                for (pixel, one), count in zip(corner, size, strict=True):
-                    at, weight = at * count + pixel, one if weight == number(1.0, kind) else weight * one
-                corners.append((w.local(DType.I64, at), w.local(kind, weight)))
+        width, corners = shape[-1], TAPS[mode] ** len(size)
+        pixels, shares = w.scratch(DType.I64, (corners, width)), w.scratch(kind, (corners, width))
+        with w.shared(shape[0], prod(shape[2:-1])) as (image, row):
+            with w.loop(width) as column:
+                point = w.local(DType.I64, row * width + column)
+                taps: list[tuple[Tap, ...]] = []
+                for axis, count in enumerate(size):
+                    given = as_type(grid.at((image * points + point) * len(size) + len(size) - 1 - axis), kind)
+                    place = w.local(kind, _unnormalized(given, count, aligned=aligned))
+                    taps.append(tuple(_taps(w, place, count, mode, padding, aligned=aligned)))
+                for corner, found in enumerate(product(*taps)):
+                    at: Expression = integer(0)
+                    weight: Expression = number(1.0, kind)
+                    for (pixel, one), count in zip(found, size, strict=True):
+                        at, weight = at * count + pixel, one if weight == number(1.0, kind) else weight * one
+                    pixels[corner, column], shares[corner, column] = at, weight
             first = w.local(DType.I64, image * (channels * plane))
-            here = w.local(DType.I64, image * (channels * points) + point)
-            with w.loop(channels) as channel:
+            here = w.local(DType.I64, image * (channels * points) + row * width)
+            with w.loop(channels) as channel, w.loop(width) as column:
+                source = first + channel * plane
                 if mode == "nearest":
-                    value = as_type(x.at(first + channel * plane + corners[0][0]), acts)
-                    y.put(here + channel * points, as_type(pick(gt(corners[0][1], 0.0), value, 0), y.dtype))
+                    value = as_type(x.at(source + pixels[0, column]), acts)
+                    made = pick(gt(shares[0, column], 0.0), value, 0)
+                    y.put(here + channel * points + column, as_type(made, y.dtype))
                 else:
-                    total = w.local(kind, 0.0)
-                    for pixel, share in corners:
-                        w.set(total, total + share * as_type(x.at(first + channel * plane + pixel), kind))
-                    y.put(here + channel * points, as_type(total, y.dtype))
+                    total: Expression = number(0.0, kind)
+                    for corner in range(corners):
+                        total = total + shares[corner, column] * as_type(x.at(source + pixels[corner, column]), kind)
+                    y.put(here + channel * points + column, as_type(total, y.dtype))
 
 
 def _unnormalized(place: Expression, size: int, *, aligned: bool) -> Expression:
