@@ -3,7 +3,8 @@
     out[i, j] = tanh(x[i, j] * scale[j] + bias[j])        out2[i, j] = ...
 
 Axes that all operands run through densely become one; the innermost is cut into vectors, several of which are computed
-side by side, as a chain of dependent operations alone would leave the processor waiting.
+side by side, as a chain of dependent operations alone would leave the processor waiting. Copies that turn two axes pass
+in squares (kernels/templates/turned.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from kernels.templates.streams import (
     whole_groups,
 )
 from kernels.templates.template import Template
+from kernels.templates.turned import Squares, squares_of, strips_of_block, write_strips
 from kernels.tensor.expression import Binary, Buffer, Expression, Index, Load, Unary, Variable, index
+from kernels.tensor.ranges import lies_inside
 from kernels.tensor.work import POLYNOMIALS
 
 BLOCK_BYTES = 64 << 10  # of traffic: many blocks for the workers, and little per block to claim it
@@ -138,6 +141,7 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
         self.vectors = unrolled(self.along.extent, self.lanes, candidate.vectors)
         self.rows = count(self.outer)
         step = self.lanes * self.vectors
+        self.squares = _squares(problem, axes, target)
         if is_free(self.along.extent):
             self.chunk = max(step, candidate.block // step * step)
             self.chunks = -(-self.along.extent // self.chunk) if bound(self.along.extent) > self.chunk else 1
@@ -157,11 +161,20 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
         problem = self.problem
         operands = operands_of(inputs_of(problem.values), (output.buffer for output in problem.outputs))
         blocks = self.chunks * -(-self.rows // self.rows_of_block) if problem.elements != 0 else 0
+        if blocks and self.squares is not None:
+            blocks = -(-self.squares.strips // strips_of_block(self.squares, self.candidate.block))
         operations = sum(isinstance(node, Unary | Binary) for node in distinct(problem.values))
         return self.written(operands, blocks, flops=operations * problem.elements)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         if self.problem.elements == 0:
+            return
+        if self.squares is not None:
+            strips = strips_of_block(self.squares, self.candidate.block)
+            first = f.mul(block, strips)
+            last = f.minimum(f.add(first, strips), f.integer(self.squares.strips))
+            x, y = (pointers[one.buffer.name] for one in (self.squares.load, self.squares.store))
+            write_strips(f, self.squares, x, y, first, last)
             return
         if self.chunks != 1:
             row = f.binary("udiv", block, f.integer(self.chunks)) if self.rows != 1 else f.integer(0)
@@ -211,6 +224,14 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
             return ()
 
         return piece
+
+
+def _squares(problem: Elementwise, axes: tuple[Axis, ...], target: Target) -> Squares | None:
+    """The squares of a copy that turns two axes; None for what else there is."""
+    value, output = problem.outputs[0].value, problem.outputs[0]
+    if len(problem.outputs) > 1 or not isinstance(value, Load) or not lies_inside(value) or problem.elements == 0:
+        return None
+    return squares_of(axes, value, problem.load(output), target)
 
 
 def vector_axis(axes: tuple[Axis, ...], stores: tuple[Load, ...], places: list[Index]) -> Axis:
