@@ -333,7 +333,7 @@ class Comparison:
         for name, one, other in zip(self._names, case.outputs, outputs, strict=True):
             if name in self._reference.excluded:
                 continue
-            found = self._difference(name, case, one, other)
+            found = self.difference(name, case, one, other)
             let_go(one)
             let_go(other)
             self._worst = Difference(
@@ -345,7 +345,8 @@ class Comparison:
                 return False
         return True
 
-    def _difference(self, name: str, case: Case, one: object, other: object) -> Difference:
+    def difference(self, name: str, case: Case, one: object, other: object) -> Difference:
+        """The difference of one output."""
         if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.size == other.size:
             one = one.reshape(other.shape) if self._declared.get(name) == other.shape else one
         found = self._reference.difference(name, case, one, other, self._least)

@@ -317,3 +317,24 @@ def test_a_system_that_denies_the_units_is_refused_with_its_reason(tmp_path: Pat
     )
     said = "the system does not let this process use the matrix units, which the code was compiled for: "
     assert said + "No space left on device; compile it in float32." in done.stdout
+
+
+@has_pairs
+@pytest.mark.parametrize("dims", [{"rows": 1}, {"rows": (1, 4)}])
+def test_nan_that_a_program_in_float32_need_not_have_does_not_decide(dims: dict[str, int | tuple[int, int]]) -> None:
+    """A mask of numbers that are no truth makes a row of infinities; ONNX Runtime says NaN."""
+    generator = np.random.default_rng(0)
+    proto = support.model(
+        """g (int64[1,rows] mask, float[1,rows,128] x) => (float[1,rows,64] y) {
+            f = Cast<to = 1>(mask) u = Unsqueeze(f, heads) s = Sub(one, u) t = Mul(s, least)
+            h = Reshape(x, split) q = Transpose<perm = [0, 2, 1, 3]>(h) k = Transpose<perm = [0, 2, 3, 1]>(h)
+            m = MatMul(q, k) n = Add(m, t) p = Softmax<axis = -1>(n) r = MatMul(p, q)
+            o = Transpose<perm = [0, 2, 1, 3]>(r) c = Reshape(o, together) y = MatMul(c, w)
+        }""",
+        w=generator.standard_normal((128, 64)).astype(np.float32) / 11, heads=np.array([1, 2]),
+        split=np.array([0, 0, 2, 64]), together=np.array([0, 0, 128]),
+        one=np.float32(1), least=np.float32(np.finfo(np.float32).min),
+    )  # fmt: skip
+    program = graphopt.compile(proto, precision="bf16", dims=dims)
+    assert program.rounding is not None and program.rounding.rounded == 1
+    assert max(program.rounding.errors.values()) < 1e-2
