@@ -45,27 +45,34 @@ def without_control_flow(model: ir.Model) -> ir.Model:
         return model
     work = model.clone()
     kept: set[ir.Node] = set()
+    facts, names = Facts(work), _names(work.graph)
     while (node := next((one for one in work.graph if has_control_flow(one) and one not in kept), None)) is not None:
         if node.op_type != "If":
             node = without_fixed_states(node)
-        one = _Inlining(work, Facts(work), node)
+            facts, names = Facts(work), _names(work.graph)
+        one = _Inlining(work, facts, node, names)
         try:
             if not one.becomes_region():
                 one.write()
+                if node.op_type == "If" and not work.functions:
+                    continue  # what is known of values before it stays true, and of those behind nothing was asked
+                facts, names = Facts(work), _names(work.graph)
                 continue
         except _Stays:
             pass
         kept.add(node)
+        facts, names = Facts(work), _names(work.graph)
     return work
 
 
 class _Inlining:
     """One node on its way to plain ones."""
 
-    def __init__(self, model: ir.Model, facts: Facts, node: ir.Node) -> None:
+    def __init__(self, model: ir.Model, facts: Facts, node: ir.Node, names: set[str | None]) -> None:
+        """`names` are those of all values; new ones are added."""
         self._facts, self._node = facts, node
         self._model, self._graph, self._opset = model, model.graph, facts.opset(node)
-        self._names = {value.name for value in _values(model.graph)}
+        self._names = names
         self._made: list[ir.Node] = []
 
     def becomes_region(self) -> bool:
@@ -343,6 +350,11 @@ class _Inlining:
             found = f"{name}.{number}"
         self._names.add(found)
         return found
+
+
+def _names(graph: ir.Graph) -> set[str | None]:
+    """The names of all values of a graph and of those inside its nodes."""
+    return {value.name for value in _values(graph)}
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -189,3 +189,31 @@ def test_a_loop_of_which_nothing_is_read_declares_nothing() -> None:
     bare = ir.Node("", "Loop", loop.inputs, list(loop.attributes.values()), num_outputs=0)
     declare_results(model, Facts(model), bare, 4, fewer=True)
     assert not bare.outputs
+
+
+def test_branches_that_are_written_out_share_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first condition is known, the second is what the first node gives, the third depends on data."""
+    made: list[Facts] = []
+
+    def counted(model: ir.Model) -> Facts:
+        made.append(Facts(model))
+        return made[-1]
+
+    monkeypatch.setattr("graphopt.program.control.Facts", counted)
+    text = """g (float[3] x, bool c) => (float[3] y) {
+        a = If (yes) <then_branch = t1 () => (bool p) { p = Identity(no) },
+                      else_branch = e1 () => (bool q) { q = Not(c) }>
+        d = If (a) <then_branch = t2 () => (float[3] p) { p = Exp(x) },
+                     else_branch = e2 () => (float[3] q) { q = Neg(x) }>
+        y = If (c) <then_branch = t3 () => (float[3] p) { p = Add(d, x) }, else_branch = e3 () => (float[3] q) {
+            q = Mul(d, x) }>
+    }"""  # fmt: skip
+    proto = support.model(text, yes=np.array(True), no=np.array(False))
+    flat = without_control_flow(ir.serde.deserialize_model(proto))
+    assert len(made) == 1
+    kinds = [node.op_type for node in flat.graph]
+    assert "If" not in kinds and kinds.count("Where") == 2
+    for flag in (True, False):
+        feed = {"x": np.array([0.5, -1, 2], np.float32), "c": np.array(flag)}
+        found = support.session(ir.serde.serialize_model(flat)).run(None, feed)[0]
+        np.testing.assert_array_equal(found, support.session(proto).run(None, feed)[0])
