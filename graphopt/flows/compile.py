@@ -347,11 +347,16 @@ def _why_no_bundle(model: ir.Model, target: Target) -> str:
 
 def _made(original: ir.Model, asked: Asked, family: Family | None = None) -> Compiled:
     """The program of a model whose dims are all numbers, as `compile` says."""
-    if asked.precision != "float32":
-        rounded = made_rounded(original, asked, family)
-        if rounded is not None:
-            return rounded
-        asked = replace(asked, precision="float32", tolerance=None)
+    if asked.precision == "float32":
+        return _in_float32(original, asked, family)
+    rounded = made_rounded(original, asked, family)
+    if isinstance(rounded, Compiled):
+        return rounded
+    found = _in_float32(original, replace(asked, precision="float32", tolerance=None), family)
+    return replace(found, not_rounded=rounded)
+
+
+def _in_float32(original: ir.Model, asked: Asked, family: Family | None) -> Compiled:
     exact, progress = asked.exact, asked.progress
     ways = [(exact, False), (True, False), (True, True)] if not exact else [(True, False), (True, True)]
     held = sum(tensor.nbytes for tensor in tensors_of(original))

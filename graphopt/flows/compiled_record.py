@@ -71,6 +71,7 @@ def compile_record(
         *_rounding_of(compiled.rounding),
         _workers_of(compiled),
         *((0, 0, ()) if footprint is None else (footprint.flash, footprint.memory, footprint.outside)),
+        compiled.not_rounded,
     )  # fmt: skip
 
 

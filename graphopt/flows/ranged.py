@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,9 +16,10 @@ from graphopt.errors import NotLowered, OptionError
 from graphopt.flows.asked import BY_SIZE, CUTTING, GROWTH, Asked, optimized
 from graphopt.flows.held_to_sizes import Point, equal_at, within_at
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
-from graphopt.flows.rounded import tolerance_of
+from graphopt.flows.rounded import NOT_FASTER, beyond, tolerance_of
 from graphopt.flows.source import resize
 from graphopt.model.bodies import put_bodies
+from graphopt.model.dimensions import DimValue
 from graphopt.model.facts import Facts
 from graphopt.model.operators.contrib import CACHES
 from graphopt.model.tensors import tensors_of
@@ -49,9 +50,9 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     dims = free.dims
     started = time.perf_counter()
 
-    def sized(source: ir.Model, point: Sequence[int]) -> ir.Model:
+    def sized(source: ir.Model, sizes: Mapping[str, DimValue]) -> ir.Model:
         model = source.clone()
-        resize(model, {}, free.at(point))
+        resize(model, {}, sizes)
         return model
 
     def make_of(source: ir.Model, precision: Precision, *, computing: bool) -> Whole:
@@ -62,14 +63,14 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             [dim.most + 1 for dim in dims],
             [max(dim.least, dim.most // 2 | 1) for dim in dims],
         )
-        spell_out_free_sides(work, [sized(work, point) for point in points])
+        spell_out_free_sides(work, [sized(work, free.at(point)) for point in points])
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula) if computing else ()
         kinks = kinks_of(source, free.formula)
         skip = BY_SIZE | CUTTING if kinks else BY_SIZE
 
         def model_of(point: Sequence[int]) -> ir.Model:
-            return optimized(sized(work, point), skip=skip, growth=GROWTH)
+            return optimized(sized(work, free.at(point)), skip=skip, growth=GROWTH)
 
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
@@ -93,9 +94,9 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
                 refusals.append(error)
         if made is None:
             raise _refusal(original, asked, free, refusals[0])
-    is_rounded = bool(rounded_regions(made.lowered))
+    is_rounded, not_rounded = bool(rounded_regions(made.lowered)), None
     if asked.precision != "float32" and not is_rounded:
-        asked = replace(asked, tolerance=None)  # it was the rounding's
+        asked, not_rounded = replace(asked, tolerance=None), NOT_FASTER  # the tolerance was the rounding's
     seconds = time.perf_counter() - started
 
     def given(made: Whole) -> Whole | Operators:
@@ -115,7 +116,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         rounding = Rounding({}, tolerance_of(asked), len(rounded_regions(made.lowered)), 0) if is_rounded else None
         return Compiled(
             given(made), asked.target, seconds, OFF, asked.not_here, asked.not_here, None, model_bytes, asked.digest,
-            rounding,
+            rounding, not_rounded,
         )  # fmt: skip
     examples: dict[tuple[int, ...], list[Given]] = {}
     for one in asked.given:
@@ -126,9 +127,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     ]
 
     def model_at(point: Point) -> ir.Model:
-        model = original.clone()
-        resize(model, {}, point.dims)
-        return model
+        return sized(original, point.dims)
 
     with Workplace() as workplace:
         taken = within_at(workplace, model_at, points, made, program_of, runs, asked) if is_rounded else None
@@ -136,12 +135,14 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             made, verdict, rounding = taken.made, taken.verdict, taken.rounding
         else:
             if is_rounded:
+                not_rounded = beyond(tolerance_of(asked))
                 made, asked = make_one(FLOAT32), replace(asked, tolerance=None)
             verdict, rounding = equal_at(workplace, model_at, points, runs(made), asked), None
     seconds = time.perf_counter() - started if is_rounded else seconds
     return Compiled(
-        given(made), asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest, rounding
-    )
+        given(made), asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest, rounding,
+        not_rounded,
+    )  # fmt: skip
 
 
 def _refusal(original: ir.Model, asked: Asked, free: FreeDims, first: NotLowered) -> NotLowered:

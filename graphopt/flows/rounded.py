@@ -67,8 +67,17 @@ class _Group:
         return flops / self.error**2 if self.error else math.inf
 
 
-def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Compiled | None:
-    """The program; None where nothing of it may be rounded, or where not all of it has kernels."""
+NOT_WHOLE = "operators without kernels run in ONNX Runtime"
+NOT_FASTER = "no product or convolution of it would be faster rounded"
+
+
+def beyond(tolerance: float) -> str:
+    """Why nothing is rounded, as a clause."""
+    return f"whatever is rounded, an output is off by more than {tolerance:.0e} of its largest element"
+
+
+def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Compiled | str:
+    """The program; why nothing of it is rounded where there is none."""
     tolerance = tolerance_of(asked)
     held = sum(tensor.nbytes for tensor in tensors_of(original))
     started = time.perf_counter()
@@ -86,15 +95,15 @@ def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Com
                 asked.ram, Precision("bf16", wide),
             )  # fmt: skip
         if not isinstance(made, Whole):
-            raise NotLowered("not all operators have kernels.")
+            raise NotLowered(f"{NOT_WHOLE}.")
         return made
 
     try:
         made = program_of(frozenset(), last=True)
     except NotLowered:
-        return None
+        return NOT_WHOLE
     if not (regions := rounded_regions(made.lowered)):
-        return None
+        return NOT_FASTER
 
     def given(made: Whole) -> Whole | Operators:
         is_bundle = asked.form == "bundle"
@@ -118,7 +127,7 @@ def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Com
 
         taken = within(made, tolerance, program_of, judged)
         if taken is None:
-            return None
+            return beyond(tolerance)
     seconds = time.perf_counter() - started
     return Compiled(
         given(taken.made), asked.target, seconds, taken.verdict, asked.not_here, None, None, held, asked.digest,

@@ -59,6 +59,8 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
             f"; {binary_size(record.model_bytes)} in the model; kernels keep some in larger forms, fewer with --exact"
         )
     precision = [("precision", _precision(record))] if record.precision != "float32" else []
+    if record.not_rounded is not None:
+        precision = [("precision", f"float32: {record.not_rounded}")]
     threads = "one: several would gain nothing, or --threads 1 was given"
     if record.shared_arena_bytes is not None:
         threads = f"any number, with an arena of {binary_size(record.shared_arena_bytes)} for several"

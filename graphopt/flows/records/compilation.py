@@ -47,4 +47,5 @@ class CompileRecord(msgspec.Struct, frozen=True):
     flash_bytes: int = 0  # of a library for a microcontroller: code and weights; 0: of another kind
     memory_bytes: int = 0  # that it works in: inputs, arena, scratch and outputs
     outside: tuple[str, ...] = ()  # functions that it calls and has not
+    not_rounded: str | None = None  # why all is in float32 where another precision was asked for, as a clause
     schema: str = "graphopt.compile/1"

@@ -151,6 +151,7 @@ class Compiled:
     model_bytes: int = 0  # of the tensors in the model
     digest: str = ""  # SHA-256 of the model's file and of its data files; empty for a model that is none
     rounding: Rounding | None = None  # None: everything is in float32
+    not_rounded: str | None = None  # why nothing is rounded that was asked to be, as a clause
 
     @property
     def max_abs(self) -> float:

@@ -161,6 +161,10 @@ def test_the_command_says_what_is_rounded_and_what_is_allowed(tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     assert "products and convolutions; off, in shares of the largest element: 'y' by" in result.stdout
     assert "allowed: 1e-02 of an output's largest element" in result.stdout
+    strict = CliRunner().invoke(app, [*words, "--tolerance", "1e-7"])
+    assert strict.exit_code == 0, strict.output
+    said = "float32: whatever is rounded, an output is off by more than 1e-07 of its largest element"
+    assert said in " ".join(strict.stdout.split())
     made = Bundle(bundle, threads=1)
     assert all(one.shape[0] == 5 for one in made.run(None, _any_feed(5)))
 
@@ -185,6 +189,16 @@ def test_regions_of_a_range_stay_in_float32_as_the_tolerance_wants_it() -> None:
     assert max(program.rounding.errors.values()) <= tolerance
     none = graphopt.compile(proto, precision="bf16", dims={"rows": (1, 9)}, tolerance=1e-6)
     assert none.rounding is None and none.max_rel < 1e-5 and not rounded_regions(none.lowered)
+    assert none.not_rounded is not None and "more than 1e-06" in none.not_rounded
+
+
+@has_pairs
+@pytest.mark.parametrize("dims", [{}, {"rows": (1, 8)}])
+def test_what_is_not_rounded_says_why(dims: dict[str, tuple[int, int]]) -> None:
+    text = f"g (float[{'rows' if dims else 8},16] x) => (float[n,16] y) {{ y = Tanh(x) }}"
+    program = graphopt.compile(support.model(text), precision="bf16", dims=dims)  # type: ignore[arg-type]
+    assert program.rounding is None
+    assert program.not_rounded == "no product or convolution of it would be faster rounded"
 
 
 @has_pairs
