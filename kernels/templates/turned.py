@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernels.dtype import DType
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Value
@@ -21,8 +22,7 @@ from kernels.target import Target
 from kernels.templates.axes import Axis, count, place, spread, value_of
 from kernels.tensor.expression import Index, Load
 
-WIDTHS = (4, 8)  # bytes of elements that masks store by the lane
-LEAST_SIDE = 4  # lanes: smaller squares are as fast one by one
+LEAST_SIDE, MOST_SIDE = 4, 16  # lanes: smaller squares are as fast one by one, larger ones fit no registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Squares:
 def squares_of(axes: Sequence[Axis], load: Load, store: Load, target: Target) -> Squares | None:
     """The squares of a copy; None where it turns nothing, or too little to fill them by half."""
     dtype, sizes = store.buffer.dtype, [axis.extent for axis in axes]
-    if load.buffer.dtype is not dtype or dtype.bytes not in WIDTHS or any(map(is_free, sizes)):
+    if load.buffer.dtype is not dtype or any(map(is_free, sizes)):
         return None
-    side = target.vector_bytes // dtype.bytes
+    side = min(MOST_SIDE, target.vector_bytes // dtype.bytes)
     along = [axis for axis in axes if axis.factor(place(store)) == 1]
     across = [axis for axis in axes if axis.factor(place(load)) == 1]
     if side < LEAST_SIDE or not along or not across or along[-1] == across[-1]:
@@ -80,7 +80,8 @@ def strips_of_block(squares: Squares, elements: int) -> int:
 
 def write_strips(f: Function, squares: Squares, x: Value, y: Value, first: Amount, last: Amount) -> None:
     """Copy the strips from `first` to before `last`."""
-    side, kind = squares.side, memory_type(squares.store.buffer.dtype)
+    side, dtype = squares.side, squares.store.buffer.dtype
+    kind = "i16" if dtype is DType.F16 else memory_type(dtype)  # bits, which nothing converts
     source, result = squares.source, squares.result
     tiles = -(-squares.across.extent // side)
     whole, rest = divmod(squares.along.extent, side)
