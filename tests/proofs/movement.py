@@ -89,12 +89,20 @@ def _joined() -> tuple[Proof, ...]:
     flat = joined(X, n, lambda at: joined(Y, m, Z, at), i)
     lengths = z3.And(n >= 0, m >= 0, i >= 0)
     part = joined(lambda at: X(at), n, lambda at: X(n + at), i)
+    assigned = z3.If(z3.And(i >= n, i < n + m), Y(i - n), X(i))  # x[n : n+m] = y
     at = J(i)
+
+    def around(behind: z3.ArithRef) -> z3.ArithRef:
+        """Concat(x[:n], y, x[behind:]), y of length m."""
+        return joined(X, n, lambda at: joined(Y, m, lambda at: X(behind + at), at), i)
+
     return (
         proof("concat-of-concat", "Concat(Concat(x, y), z) = Concat(x, y, z)", inner == flat, premise=lengths,
               wrong=inner == joined(X, n, lambda at: joined(Z, m, Y, at), i)),
         proof("concat-of-split", "Concat(x[:n], x[n:]) = x", part == X(i), premise=lengths,
               wrong=joined(lambda at: X(n + at), n, X, i) == X(i)),
+        proof("scatter-to-box", "x[n : n+m] = y gives Concat(x[:n], y, x[n+m:])",
+              around(n + m) == assigned, premise=lengths, wrong=around(n) == assigned),
         proof("concat-with-nothing", "Concat(x, y) = x where y has length 0, Concat(x, y) = y where x has",
               z3.And(z3.Implies(z3.And(m == 0, i < n + m), joined(X, n, Y, i) == X(i)),
                      z3.Implies(n == 0, joined(X, n, Y, i) == Y(i))), premise=lengths,
