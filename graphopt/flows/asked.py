@@ -16,6 +16,8 @@ from graphopt.passes import pipeline
 from graphopt.program.collected import collected
 from graphopt.program.control import without_control_flow
 from graphopt.program.core import with_core
+from graphopt.program.deploy.compiled import Whole
+from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.expansion import expanded
 from graphopt.program.labels import with_numbered_labels
 from graphopt.program.make import COMPARE_SECONDS, Form
@@ -52,6 +54,11 @@ class Asked:
     form: Form
     caches: bool
     precision: PrecisionName = "float32"
+
+
+def in_form(made: Whole, model: ir.Model, asked: Asked) -> Whole | Operators:
+    """A program in the form that was asked for: as it is, or as custom operators of its model."""
+    return made if asked.form == "bundle" else operators_of_whole(model, made.linked, asked.target, asked.threads)
 
 
 def planned_target(name: TargetName, machine: MachineRecord | str | None, threads: int) -> Target:

@@ -24,6 +24,7 @@ from graphopt.flows.cluster import Cluster
 from graphopt.flows.comparing import accepted, compared, reference_of, way_on
 from graphopt.flows.ranged import of_ranges
 from graphopt.flows.ranges import dims_of_ranges, free_batch, split_ranges
+from graphopt.flows.requirements import require_bare, require_one_program, require_plain, require_rounding, where_fixed
 from graphopt.flows.rounded import made_rounded
 from graphopt.flows.several import made_several, ordered, points_of, split_listed
 from graphopt.flows.source import digest_of, read, resize
@@ -36,7 +37,6 @@ from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
 from graphopt.program.contents import decided_contents, with_contents
-from graphopt.program.core import with_core
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy.compiled import Compiled, type_of
 from graphopt.program.deploy.custom.operators import Operators, operators_of_several
@@ -47,8 +47,6 @@ from graphopt.program.regions.precision import PrecisionName
 from graphopt.program.regions.scope import Scope
 from kernels.emit.program import Points
 from kernels.target import Target, TargetName, named, why_not_here
-from kernels.templates.dots.product_choice import are_faster
-from kernels.units.write import has_unit
 from memplan.compiling import telling
 
 TAKEN = frozenset(("pthread", "thrd", "timer"))  # names with which the C library has functions like a program's
@@ -139,13 +137,13 @@ def compile(  # the builtin of this name is not used here
     targets = (target,) if isinstance(target, str) else ordered(target, named)
     processor = planned_target(targets[0], machine, threads)
     if processor.is_gpu:
-        _require_plain(targets, bool(memory_budget or ram), caches, form)
+        require_plain(targets, bool(memory_budget or ram), caches, form)
     if processor.architecture.name == "wasm32":
         threads = 1
         if form == "onnxruntime":
             raise OptionError("ONNX Runtime loads no custom operators of WebAssembly; leave out the form.")
     if processor.architecture.is_bare:
-        _require_bare(targets, threads, form)
+        require_bare(targets, threads, form)
         threads, small = 1, True
     not_here = why_not_here(processor)
     if tune and not_here is not None:
@@ -156,7 +154,7 @@ def compile(  # the builtin of this name is not used here
     original, _ = read(source, values, fix_defaults=True)
     digest = digest_of(source, original)
     ranges, formulas, sizes = split_ranges(sized)
-    where = _where(processor)
+    where = where_fixed(processor)
     if (ranges or len(points) > 1) and where is not None:
         raise OptionError(f"a program {where} has one size of every dim; give dims numbers.")
     if shapes or sizes or ranges:
@@ -173,9 +171,9 @@ def compile(  # the builtin of this name is not used here
         raise OptionError("ONNX Runtime gives every output memory of its own; leave out the caches, or the form.")
     several = len(points) > 1 or len(targets) > 1
     if precision != "float32":
-        _require_units(targets, machine, exact=exact, ranges=bool(ranges), form=form)
+        require_rounding(targets, machine, exact=exact, ranges=bool(ranges), form=form)
     if ram is not None:
-        _require_one_program(processor, form, several)
+        require_one_program(processor, form, several)
     if several and ranges:
         raise OptionError("a range of sizes is compiled for one target, and without lists of sizes.")
     if several:
@@ -187,74 +185,6 @@ def compile(  # the builtin of this name is not used here
     if not_here is None and form == "bundle" and not all(map(_is_fixed, _open_inputs(original))):
         return _of_any_size(original, asked)
     return _made(original, asked)
-
-
-def _require_plain(targets: Sequence[TargetName], budget: bool, caches: bool, form: Form) -> None:
-    """Raise OptionError for what programs of GPUs do not have."""
-    if len(targets) > 1:
-        raise OptionError("a bundle for a GPU holds code for one target; compile for each by itself.")
-    if budget:
-        raise OptionError("a memory budget is kept by programs of processors; leave it out for a GPU.")
-    if caches:
-        raise OptionError("outputs of programs of GPUs have memory of their own; leave out the caches.")
-    if form != "bundle":
-        raise OptionError("ONNX Runtime loads no custom operators of GPUs; leave out the form.")
-
-
-def _require_bare(targets: Sequence[TargetName], threads: int, form: Form) -> None:
-    """Raise OptionError for what programs of microcontrollers do not have."""
-    if len(targets) > 1:
-        raise OptionError("a library for a microcontroller holds code for one target; compile for each by itself.")
-    if threads > 1:
-        raise OptionError(f"a microcontroller has no threads, of which {threads} are asked for; leave out the threads.")
-    if form == "onnxruntime":
-        raise OptionError("ONNX Runtime does not run on microcontrollers; leave out the form.")
-
-
-def _where(processor: Target) -> str | None:
-    """Where a program has neither files nor free sizes, in words; None: it has."""
-    if processor.is_gpu:
-        return "on a GPU"
-    if processor.architecture.is_bare:
-        return "on a microcontroller"
-    return "in WebAssembly" if processor.architecture.name == "wasm32" else None
-
-
-def _require_one_program(processor: Target, form: Form, several: bool) -> None:
-    """Raise OptionError where weights cannot be read while a program runs."""
-    where = _where(processor)
-    if where is not None:
-        raise OptionError(f"a program {where} reads no files; leave out the budget of the process.")
-    if form == "onnxruntime":
-        raise OptionError("ONNX Runtime takes memory of its own; leave out the budget of the process, or the form.")
-    if several:
-        raise OptionError("a budget of the process is kept by a program of one target, and no list of sizes.")
-
-
-def _require_units(
-    targets: Sequence[TargetName], machine: MachineRecord | str | None, *, exact: bool, ranges: bool, form: Form
-) -> None:
-    """Raise OptionError where nothing of a program would be rounded."""
-    if exact:
-        raise OptionError("exact kernels are those of float32; leave out 'exact', or the precision.")
-    asked = [with_core(named(one), machine) for one in targets]
-    has_units = any(has_unit("bf16", one) for one in asked)
-    if has_units and form != "bundle":
-        raise OptionError(
-            "custom operators are compiled in float32 where there are matrix units; leave out the precision."
-        )
-    if any(map(are_faster, asked)):
-        return
-    if not has_units:
-        raise OptionError(
-            f"{', '.join(targets)}: the processor has no matrix units, and no dot products of bf16 that are faster "
-            "than float32; leave out the precision, or compile for x86-64-amx."
-        )
-    if ranges:
-        raise OptionError(
-            "matrix units work on one size of every dim, and the processor has no dot products of bf16 that are faster "
-            "than float32; leave out the precision, or give dims numbers."
-        )
 
 
 def named_by(source: Source) -> str:

@@ -13,7 +13,7 @@ from graphopt.check.given import Given
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF
 from graphopt.errors import NotLowered, OptionError
-from graphopt.flows.asked import BY_SIZE, CUTTING, GROWTH, Asked, optimized
+from graphopt.flows.asked import BY_SIZE, CUTTING, GROWTH, Asked, in_form, optimized
 from graphopt.flows.held_to_sizes import Point, equal_at, within_at
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
 from graphopt.flows.rounded import NOT_FASTER, beyond, tolerance_of
@@ -26,7 +26,6 @@ from graphopt.model.tensors import tensors_of
 from graphopt.program.caches import caches_of
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy.compiled import Compiled, Rounding, Whole
-from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.deploy.hybrid import parted_of
 from graphopt.program.free_sides import spell_out_free_sides
 from graphopt.program.kinks import kinks_of
@@ -99,12 +98,8 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         asked, not_rounded = replace(asked, tolerance=None), NOT_FASTER  # the tolerance was the rounding's
     seconds = time.perf_counter() - started
 
-    def given(made: Whole) -> Whole | Operators:
-        is_bundle = asked.form == "bundle"
-        return made if is_bundle else operators_of_whole(work, made.linked, asked.target, asked.threads)
-
     def runs(made: Whole) -> Program:
-        program, _ = runnable(given(made), asked.target, None)
+        program, _ = runnable(in_form(made, work, asked), asked.target, None)
         assert program is not None, "it is for this machine"
         return program
 
@@ -115,7 +110,8 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     if made.program is None:
         rounding = Rounding({}, tolerance_of(asked), len(rounded_regions(made.lowered)), 0) if is_rounded else None
         return Compiled(
-            given(made), asked.target, seconds, OFF, asked.not_here, asked.not_here, None, model_bytes, asked.digest,
+            in_form(made, work, asked),
+            asked.target, seconds, OFF, asked.not_here, asked.not_here, None, model_bytes, asked.digest,
             rounding, not_rounded,
         )  # fmt: skip
     examples: dict[tuple[int, ...], list[Given]] = {}
@@ -140,7 +136,8 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             verdict, rounding = equal_at(workplace, model_at, points, runs(made), asked), None
     seconds = time.perf_counter() - started if is_rounded else seconds
     return Compiled(
-        given(made), asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest, rounding,
+        in_form(made, work, asked),
+        asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest, rounding,
         not_rounded,
     )  # fmt: skip
 

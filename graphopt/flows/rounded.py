@@ -25,14 +25,13 @@ from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.tolerance import LIMITS, Difference
 from graphopt.check.verification import OFF, Verification
 from graphopt.errors import NotLowered, VerificationError
-from graphopt.flows.asked import Asked, optimized
+from graphopt.flows.asked import Asked, in_form, optimized
 from graphopt.flows.comparing import reference_of
 from graphopt.model.tensors import tensors_of
 from graphopt.program.contents import decided_contents, with_contents
 from graphopt.program.costs import costs_of
 from graphopt.program.deploy import session
 from graphopt.program.deploy.compiled import Compiled, Rounding, Whole
-from graphopt.program.deploy.custom.operators import Operators, operators_of_whole
 from graphopt.program.make import Family, Program, make, runnable
 from graphopt.program.regions.precision import Precision
 from graphopt.program.regions.rounding import RoundedRegion, rounded_regions
@@ -41,6 +40,8 @@ from memplan.compiling import telling
 TOLERANCE = 1e-2  # of the largest element of an output
 TRIES = 8  # programs of groups of regions
 KEPT = (0.9, 0.6, 0.3)  # of the tolerance that groups may make by their own errors, one after the other
+NOT_WHOLE = "operators without kernels run in ONNX Runtime"
+NOT_FASTER = "no product or convolution of it would be faster rounded"
 Judged = tuple[Verification, Mapping[str, float]]  # of a program: the verdict, and each output's error
 
 
@@ -65,10 +66,6 @@ class _Group:
         """Operations for the error's square."""
         flops = sum(one.flops for one in self.regions)
         return flops / self.error**2 if self.error else math.inf
-
-
-NOT_WHOLE = "operators without kernels run in ONNX Runtime"
-NOT_FASTER = "no product or convolution of it would be faster rounded"
 
 
 def beyond(tolerance: float) -> str:
@@ -105,23 +102,28 @@ def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Com
     if not (regions := rounded_regions(made.lowered)):
         return NOT_FASTER
 
-    def given(made: Whole) -> Whole | Operators:
-        is_bundle = asked.form == "bundle"
-        return made if is_bundle else operators_of_whole(model, made.linked, asked.target, asked.threads)
-
     program, not_compared = runnable(made, asked.target, asked.not_here)
     seconds = time.perf_counter() - started
     if program is None:
         rounding = Rounding({}, tolerance, len(regions), 0)
         return Compiled(
-            given(made), asked.target, seconds, OFF, asked.not_here, not_compared, None, held, asked.digest, rounding
+            in_form(made, model, asked),
+            asked.target,
+            seconds,
+            OFF,
+            asked.not_here,
+            not_compared,
+            None,
+            held,
+            asked.digest,
+            rounding,
         )
     with Workplace() as workplace:
         reference = reference_of(workplace, original, asked.given, None, known or NOTHING)
 
         def judged(found: Whole) -> Judged:
             asked.progress("comparing with ONNX Runtime")
-            ready, _ = runnable(given(found), asked.target, asked.not_here)
+            ready, _ = runnable(in_form(found, model, asked), asked.target, asked.not_here)
             assert ready is not None, "the first one could be run"
             return measured(reference, original, ready, tolerance)
 
@@ -130,7 +132,8 @@ def made_rounded(original: ir.Model, asked: Asked, family: Family | None) -> Com
             return beyond(tolerance)
     seconds = time.perf_counter() - started
     return Compiled(
-        given(taken.made), asked.target, seconds, taken.verdict, asked.not_here, None, None, held, asked.digest,
+        in_form(taken.made, model, asked),
+        asked.target, seconds, taken.verdict, asked.not_here, None, None, held, asked.digest,
         taken.rounding,
     )  # fmt: skip
 
