@@ -13,6 +13,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import graphopt
 from graphopt.cli.compile import command as compile_command
@@ -74,7 +75,7 @@ def test_a_bundle_runs_from_its_files_alone(compiled: graphopt.Compiled, tmp_pat
     x = np.arange(10, dtype=np.float32).reshape(2, 5) / 7
     (y,) = graphopt.run(folder, {"x": x}, on="ptx-machine").values()
     model = small()
-    expected = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})[0]
+    expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
     compiled.save(folder)  # in the place of the first
 
