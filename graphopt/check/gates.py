@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.blocks import blocks_of, level, raise_to
 from graphopt.check.held import Held
-from graphopt.check.tolerance import SPACING, rounding_of
+from graphopt.check.tolerance import SPACING
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import remove_unused
 from graphopt.model.operators.table import operator_of
@@ -105,14 +106,12 @@ def widths_of(
     for sample in samples:
         for one, operand, moved in zip(noise, operands, sample, strict=True):
             if isinstance(moved, np.ndarray) and moved.shape == operand.shape:
-                with np.errstate(invalid="ignore", over="ignore"):
-                    distance = np.abs(moved.astype(np.float64) - operand)
-                np.maximum(one, distance, out=one, where=np.isfinite(distance))
-                _let_go(one, operand)
+                parts = [np.atleast_1d(array) for array in (one, operand, moved)]
+                for block in blocks_of(parts[0].shape):
+                    raise_to(*(part[block] for part in parts))
+                _let_go(one, operand, moved)
     for one, operand in zip(noise, operands, strict=True):
-        finite = np.isfinite(operand)
-        width = WIDTH * rounding_of(np.where(finite, operand, 0), one) if operand.size else one
-        one[...] = np.where(finite, width, 0.0)
+        level(np.atleast_1d(operand), np.atleast_1d(one), WIDTH)
         _let_go(one, operand)
     return noise
 
@@ -161,7 +160,7 @@ def squares_of(model: ir.Model) -> Gates | None:
     places: dict[ir.Value, int] = {}
     gates: list[Gate] = []
     for node, other in zip(tuple(operands.graph), tuple(decided.graph), strict=True):
-        if not _is_square(node) or not _is_moved(facts.dtype(node.outputs[0])) or not _makes_output(node.outputs[0]):
+        if not _is_square(node) or not _is_moved(facts.dtype(node.outputs[0])):
             continue
         value, kind, squared = node.inputs[0], facts.dtype(node.outputs[0]), other.inputs[0]
         assert value is not None and kind is not None and squared is not None, "they were looked at"
@@ -209,8 +208,14 @@ def _is_moved(kind: ir.DataType | None) -> bool:
     return kind is not None and kind.is_floating_point() and kind.numpy().name in SPACING
 
 
+def has_squares(model: ir.Model) -> bool:
+    """Whether arithmetic alone makes outputs of a square in the main graph."""
+    return any(map(_is_square, model.graph))
+
+
 def _is_square(node: ir.Node) -> bool:
-    return node.op_type == "Mul" and not node.domain and node.inputs[0] is node.inputs[1]
+    is_square = node.op_type == "Mul" and not node.domain and node.inputs[0] is node.inputs[1]
+    return is_square and _makes_output(node.outputs[0])
 
 
 def _makes_output(value: ir.Value) -> bool:

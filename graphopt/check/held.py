@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.check.blocks import blocks_of
 from graphopt.check.heap import give_back
 from graphopt.model.rooms import Room, folder, is_written, let_go
 
@@ -45,6 +46,20 @@ class Held:
             with suppress(OSError):
                 return room.array()
         return np.zeros(shape)
+
+    def copy(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A copy that a program may change in place; in a file if it is large."""
+        if array.nbytes < LARGE or array.dtype.hasobject:
+            return array.copy(order="C")
+        try:
+            copied = Room(array.dtype, array.shape).mapped()
+        except OSError:
+            return array.copy(order="C")
+        for block in blocks_of(array.shape):
+            copied[block] = array[block]
+            let_go(copied)
+        let_go(array)
+        return copied
 
     def feed(self, feed: Mapping[str, Any], others: Iterable[object] = ()) -> dict[str, Any]:
         """A feed, likewise; arrays that are kept by `others` stay as they are."""

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.blocks import blocks_of
 from graphopt.check.lineage import STATE_SCALES, STEPS, SUMS
 from graphopt.check.tolerance import SPACING
 from graphopt.model.facts import Facts
@@ -158,10 +159,20 @@ def moved_array(value: object, seed: int) -> object:
         return [moved_array(item, seed) for item in value]
     if not isinstance(value, np.ndarray) or value.dtype.name not in SPACING or value.size == 0:
         return value
-    signs = np.random.default_rng([20262, seed]).integers(0, 2, value.shape, np.int8) * 2 - 1
+    generator = np.random.default_rng([20262, seed])
+    array = np.atleast_1d(value)
+    result = np.empty(array.shape, array.dtype)
+    for block in blocks_of(array.shape):
+        signs = generator.integers(0, 2, array[block].shape, np.int8) * np.int8(2) - np.int8(1)
+        result[block] = _by_a_unit(array[block], signs)
+    return result.reshape(value.shape)
+
+
+def _by_a_unit(array: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Floats moved up where the sign is 1 and down where it is -1; zeros, and what would be infinite, stay."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if value.dtype.name == "bfloat16":
-            return np.asarray(value * (1 + signs * SPACING["bfloat16"])).astype(value.dtype)
-        limits = np.where(signs > 0, np.inf, -np.inf).astype(value.dtype)
-        moved = np.nextafter(value, limits)
-        return np.where((value == 0) | ~np.isfinite(moved), value, moved)
+        if array.dtype.name == "bfloat16":
+            return np.asarray(array * (1 + signs * SPACING["bfloat16"])).astype(array.dtype)
+        bits = np.ascontiguousarray(array).view(f"i{array.dtype.itemsize}")
+        moved = (bits + np.where(bits < 0, -signs, signs)).view(array.dtype)
+        return np.where((array == 0) | ~np.isfinite(moved), array, moved)

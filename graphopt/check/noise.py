@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from graphopt.check.double import Definition, Double, has_short_types
 from graphopt.check.feeds import EXACT, Feed
-from graphopt.check.gates import Gates, gates_of, squares_of, widths_of
+from graphopt.check.gates import Gates, gates_of, has_squares, squares_of, widths_of
 from graphopt.check.held import Held
 from graphopt.check.lineage import STATE_SCALES
 from graphopt.check.moved import moved_array, moved_steps, moved_sums, moved_weights
@@ -45,7 +45,9 @@ GATED_WAYS: Mapping[str, tuple[Cut, int]] = {
     "gates": (gates_of, -1), "gates open": (gates_of, 1), "squares": (squares_of, -1), "squares up": (squares_of, 1),
 }  # fmt: skip
 WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS)
-OPERAND_WAYS = (*SMOOTH_WAYS, "gates", "gates open")  # of what is squared
+SQUARES_FIRST = tuple(dict.fromkeys(("inputs", "weights", "squares", *WAYS)))
+# Of what is squared; the engine would hold as much again in a process of its own.
+OPERAND_WAYS = (*(way for way in SMOOTH_WAYS if way != "engine"), "gates", "gates open")
 LATER_WAYS = ("later steps", "later steps again", "later steps once more")
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
 
@@ -92,10 +94,12 @@ class Noise:
         self._computed: dict[str, Double | Definition | None] = {}
         self._plain: tuple[ir.Model, bool] | None = None
         self._gated: dict[Cut, _Gated | None] = {}
+        # What moves a step of Adam most is tried early: samples of a large one take long.
+        self._ways = SQUARES_FIRST if has_squares(model) else WAYS
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
-        ways = EXACT_WAYS if case.draw in EXACT else WAYS
+        ways = EXACT_WAYS if case.draw in EXACT else self._ways
         if case.draw == "zeros":  # which stay zeros where numbers are moved; what biases make of them is no tie
             ways = (*ways, "sums", *STEPPED_WAYS)
         for number, way in enumerate(ways):

@@ -29,7 +29,7 @@ from graphopt.check.runner import CannotRun, OutOfTime, Runner, Workplace
 from graphopt.check.search import Search
 from graphopt.check.sizes import Assignment
 from graphopt.check.tables import changed_table
-from graphopt.check.tolerance import LIMITS, PLAIN, ROUGH, Difference, Nature, compare, without_subnormals
+from graphopt.check.tolerance import LIMITS, PLAIN, ROUGH, Compared, Difference, Nature, compare, without_subnormals
 from graphopt.check.verification import Status, Verification
 from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
@@ -252,18 +252,17 @@ class Reference:
         limit = limit if limit is None or self.tolerance is not None else max(limit, least)
         nature = self.natures.get(name, PLAIN)
         nature = replace(nature, summed=nature.summed or summed)
-        found = compare(one, other, limit=limit, nature=nature)
+        compared = Compared(one, other, limit=limit, nature=nature)
+        found = compared.difference()
         if found.reason is None or self.tolerance is not None:
             return found
         position = list(self.runner.output_names).index(name)
-        samples: list[object] = []
         for outputs in self.noise.samples(case):
-            samples.append(outputs[position])
-            found = compare(one, other, samples=samples, limit=limit, nature=nature)
+            compared.add(outputs[position])
+            let_go(outputs[position])
+            found = compared.difference()
             if found.reason is None:
                 break
-        for sample in samples:
-            let_go(sample)
         return found
 
     def defined(self, name: str, case: Case, other: object, least: float) -> Difference | None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graphopt.check.blocks import Beside, Block, blocks_of, raise_to, squares_of
+
 MULTIPLE = 10.0  # of the model's own rounding, that a result may differ by
 # Relative spacing of the numbers of a type, and how many such units any result may differ by.
 SPACING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -25,7 +27,6 @@ ROUGH = 1e-3  # relative, for two runs that are compared once, without samples o
 # Of quantized bytes that an engine rounds to the other step: its float32 product of at most 2**8 steps is off by up to
 # 2**-16 of one, and so far from a tie on either side lies this share of numbers that are spread evenly.
 TIES = 2.0**-15
-FEWEST = 16  # elements whose largest magnitude is a scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,13 @@ def _arrays(
             return EQUAL  # the original's own rounding decides the shape
         return replace(EQUAL, reason=f"the shape is {list(found.shape)}, it was {list(expected.shape)}")
     samples = [one for one in samples if one.shape == expected.shape and one.dtype == expected.dtype]
-    if expected.size == 0 or (expected.dtype.kind in "biufc" and expected.tobytes() == found.tobytes()):
+    if expected.size == 0:
         return EQUAL
     if expected.dtype.name in SPACING:
-        with np.errstate(over="ignore"):
-            return _floats(expected, found, samples, LIMITS[expected.dtype.name] if limit is None else limit, nature)
+        floats = _Floats(expected, found, limit, nature)
+        for one in samples:
+            floats.add(one)
+        return floats.difference()
     if expected.dtype.kind == "c":
         pairs = [np.stack([one.real, one.imag]) for one in (expected, found, *samples)]
         return _arrays(pairs[0], pairs[1], pairs[2:], limit, nature)
@@ -169,86 +172,138 @@ def _exact(expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray]) -
     return replace(EQUAL, reason=reason)
 
 
-def _distance(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """How far numbers are from others, in the place of the first ones: each array is twice a large output."""
-    np.subtract(some, others, out=some)
-    return np.asarray(np.abs(some, out=some))
+class _Floats:
+    """Two float arrays of one type and shape, and how far samples of the first one's rounding are from it.
+
+    They are worked on in blocks whose float64 numbers stay in a cache: outputs may be as large as the model.
+    """
+
+    def __init__(self, expected: np.ndarray, found: np.ndarray, limit: float | None, nature: Nature) -> None:
+        self._expected, self._found, self._nature = np.atleast_1d(expected), np.atleast_1d(found), nature
+        self._spacing = SPACING[expected.dtype.name]
+        self._limit = LIMITS[expected.dtype.name] if limit is None else limit
+        self._blocks = tuple(blocks_of(self._expected.shape))
+        self._noise: np.ndarray | None = None  # how far samples are at most
+        self._undecided: np.ndarray | None = None  # where a sample is infinite or NaN otherwise
+
+    def add(self, sample: np.ndarray) -> None:
+        """Take a sample into account, of the same type and shape."""
+        sample = np.atleast_1d(sample)
+        if self._noise is None:
+            self._noise = np.zeros(sample.shape)
+        for block in self._blocks:
+            one, moved = self._expected[block].astype(np.float64), sample[block].astype(np.float64)
+            apart = ~_alike(one, moved)
+            if apart.any():
+                if self._undecided is None:
+                    self._undecided = np.zeros(sample.shape, bool)
+                self._undecided[block] |= apart
+            raise_to(self._noise[block], one, moved)
+
+    def difference(self) -> Difference:
+        """How far the second is from the first, by the samples that were added."""
+        if np.array_equal(self._expected, self._found):
+            return EQUAL
+        beside, apart, nan = Beside(self._expected.shape), False, False
+        for block in self._blocks:
+            one, _, elsewhere = self._pair(block)
+            beside.take(block, np.abs(one))
+            if elsewhere.any():
+                apart = True
+                given, made = self._expected[block][elsewhere], self._found[block][elsewhere]
+                nan |= bool((np.isnan(given) != np.isnan(made)).any())
+        if apart:
+            return replace(EQUAL, reason=f"{'NaN' if nan else 'infinity'} stands in other places")
+        limit, stepped = self._limit, self._nature.stepped
+        max_abs = max_rel = most = squares = 0.0
+        beyond = moved = 0
+        for block in self._blocks:
+            distance, scale, noise = self._distances(block, beside)
+            relative = np.divide(distance, scale, out=np.where(distance > 0, np.inf, 0.0), where=scale > 0)
+            max_abs, max_rel = max(max_abs, float(np.max(distance))), max(max_rel, float(np.max(relative)))
+            beyond += int(np.count_nonzero(distance > limit * scale))
+            if self._noise is not None:
+                squares += squares_of(noise, scale)
+                most = max(most, float(np.max(noise)))
+                moved += int(np.count_nonzero(noise > limit * scale)) if stepped else 0
+        if not beyond:
+            return Difference(max_abs, max_rel, None)
+        rounding, level = 0.0, float(np.sqrt(squares / self._expected.size))
+        excused = stepped and beyond <= MULTIPLE * moved
+        for block in self._blocks:
+            distance, scale, noise = self._distances(block, beside)
+            over = np.maximum(distance - limit * scale, 0.0)
+            if excused:  # which elements stand beside a tie is luck: others may be as far off as samples are anywhere
+                over = np.where(distance <= most + limit * scale, 0.0, over)
+            noise = np.maximum(noise, level * scale)
+            multiples = np.divide(over, noise, out=np.where(over > 0, np.inf, 0.0), where=noise > 0)
+            rounding = max(rounding, float(np.max(multiples)))
+        if rounding <= MULTIPLE:
+            return Difference(max_abs, max_rel, None, rounding)
+        reason = f"off by {max_rel:.1e}, more than {limit:.0e} for {self._expected.dtype.name}"
+        if self._noise is not None:
+            times = "far more than" if not np.isfinite(rounding) or rounding > 1e6 else f"{rounding:.0f} x"
+            reason += f", and {times} the model's own rounding"
+        return Difference(max_abs, max_rel, reason, rounding)
+
+    def _pair(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Both in float64, with zeros where they are not to be compared, and where they are of different kinds."""
+        one, other = self._expected[block].astype(np.float64), self._found[block].astype(np.float64)
+        apart, finite = ~_alike(one, other), np.isfinite(one)
+        unusable = ~(finite & np.isfinite(other))
+        if self._undecided is not None:
+            apart &= ~self._undecided[block]
+            unusable |= self._undecided[block]
+        if self._nature.summed:
+            apart &= finite | np.isfinite(other)
+        one[unusable], other[unusable] = 0, 0
+        return one, other, apart
+
+    def _distances(self, block: Block, beside: Beside) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
+        """How far elements are apart, what they are measured by, and how far samples are."""
+        one, other, _ = self._pair(block)
+        distance, scale = np.abs(other - one), np.abs(one)
+        scale += beside.of(block)
+        if self._nature.bounded:
+            scale = np.maximum(scale, self._spacing / max(self._limit, self._spacing))
+        if self._noise is None:
+            return distance, scale, 0.0
+        noise = self._noise[block]
+        return distance, scale, noise if self._undecided is None else np.where(self._undecided[block], 0.0, noise)
 
 
-def _floats(
-    expected: np.ndarray, found: np.ndarray, samples: list[np.ndarray], limit: float, nature: Nature
-) -> Difference:
-    kind = expected.dtype
-    one, other = expected.astype(np.float64), found.astype(np.float64)
-    undecided = np.zeros(one.shape, bool)
-    for sample in samples:
-        undecided |= ~_alike(one, sample.astype(np.float64))
-    apart = ~_alike(one, other) & ~undecided
-    if nature.summed:
-        apart &= np.isfinite(one) | np.isfinite(other)
-    if apart.any():
-        nan = bool((np.isnan(one) != np.isnan(other))[apart].any())
-        return replace(EQUAL, reason=f"{'NaN' if nan else 'infinity'} stands in other places")
-    unusable = ~(np.isfinite(one) & np.isfinite(other) & ~undecided)
-    one[unusable], other[unusable] = 0, 0
-    distance = _distance(other, one)
-    scale = np.abs(one)
-    scale = scale + largest_beside(scale)
-    if nature.bounded:
-        scale = np.maximum(scale, SPACING[kind.name] / max(limit, SPACING[kind.name]))
-    relative = np.divide(distance, scale, out=np.where(distance > 0, np.inf, 0.0), where=scale > 0)
-    max_abs, max_rel = float(np.max(distance)), float(np.max(relative))
-    del other, relative
-    beyond = np.maximum(distance - limit * scale, 0.0)
-    if not beyond.any():
-        return Difference(max_abs, max_rel, None)
-    noise = np.zeros(one.shape)
-    for sample in samples:
-        moved = sample.astype(np.float64)
-        moved[unusable] = 0
-        np.maximum(noise, _distance(moved, one), out=noise)
-    if nature.stepped and np.count_nonzero(beyond) <= MULTIPLE * np.count_nonzero(noise > limit * scale):
-        # Which elements stand beside a tie is luck: as many others may be as far off as the samples are anywhere.
-        beyond = np.where(distance <= np.max(noise) + limit * scale, 0.0, beyond)
-    noise = _levelled(noise, scale)
-    multiples = np.divide(beyond, noise, out=np.where(beyond > 0, np.inf, 0.0), where=noise > 0)
-    rounding = float(np.max(multiples))
-    if rounding <= MULTIPLE:
-        return Difference(max_abs, max_rel, None, rounding)
-    reason = f"off by {max_rel:.1e}, more than {limit:.0e} for {kind}"
-    if samples:
-        times = "far more than" if not np.isfinite(rounding) or rounding > 1e6 else f"{rounding:.0f} x"
-        reason += f", and {times} the model's own rounding"
-    return Difference(max_abs, max_rel, reason, rounding)
+def _are_alike(one: object, other: object) -> bool:
+    """Whether both are arrays of one type and shape."""
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return False
+    return (one.dtype, one.shape) == (other.dtype, other.shape)
 
 
-def _levelled(noise: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """How far a sample moves one element is a matter of luck: the mean square of all stands in for less."""
-    shares = np.divide(noise, scale, out=np.zeros(noise.shape), where=scale > 0)
-    return np.asarray(np.maximum(noise, float(np.sqrt(np.mean(shares**2))) * scale))
+class Compared:
+    """Two outputs, as `compare` has them, whose samples come one after the other and are not kept if they are large."""
 
+    def __init__(self, expected: object, found: object, *, limit: float | None = None, nature: Nature = PLAIN) -> None:
+        self._expected, self._found, self._limit, self._nature = expected, found, limit, nature
+        self._samples: list[object] = []
+        one, other = np.asarray(expected), np.asarray(found)
+        is_floats = _are_alike(expected, found) and one.size > 0 and one.dtype.name in SPACING
+        self._floats = _Floats(one, other, limit, nature) if is_floats else None
 
-def rounding_of(expected: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """How far rounding moves each of these finite floats, `noise` being how far the samples of it are at most."""
-    magnitude = np.abs(expected.astype(np.float64))
-    return _levelled(noise, magnitude + largest_beside(magnitude))
+    def add(self, sample: object) -> None:
+        """Take another result of the model into account."""
+        if self._floats is None:
+            self._samples.append(sample)
+        elif _are_alike(self._expected, sample):
+            self._floats.add(np.asarray(sample))
+
+    def difference(self) -> Difference:
+        """The difference, by the samples so far."""
+        if self._floats is not None:
+            return self._floats.difference()
+        return compare(self._expected, self._found, samples=self._samples, limit=self._limit, nature=self._nature)
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Where both are finite, or the same infinity, or both NaN."""
     finite = np.isfinite(one) & np.isfinite(other)
     return np.asarray(finite | (one == other) | (np.isnan(one) & np.isnan(other)))
-
-
-def largest_beside(magnitude: np.ndarray) -> np.ndarray:
-    """Of each element, the least over all axes of the largest magnitude among those that share its index there.
-
-    Axes along which fewer than `FEWEST` elements share an index tell nothing; where all do, the whole is taken.
-    """
-    found = np.full(magnitude.shape, np.max(magnitude))
-    for axis, size in enumerate(magnitude.shape):
-        if size < 2 or magnitude.size // size < FEWEST:
-            continue
-        rest = tuple(other for other in range(magnitude.ndim) if other != axis)
-        found = np.minimum(found, np.max(magnitude, axis=rest, keepdims=True))
-    return found

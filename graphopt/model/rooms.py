@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-EVERY = 0.05  # seconds, in which a run touches some hundreds of MB at most
+EVERY = 0.01  # seconds, in which a run touches a hundred MB at most
 ELSEWHERE = "/var/tmp"  # on a disk, where /tmp may be memory
 
 
@@ -46,6 +46,12 @@ class Room:
             _allocate(file.fileno(), self.nbytes)
             return _mapped(file.fileno(), self)
 
+    def mapped(self) -> np.memmap[Any, np.dtype[Any]]:
+        """Likewise as NumPy's own kind of array, which programs change in place where they change an input."""
+        with tempfile.TemporaryFile(dir=folder()) as file:
+            _allocate(file.fileno(), self.nbytes)
+            return np.memmap(file, self.dtype, "r+", shape=self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Lent:
@@ -65,20 +71,28 @@ def let_go(array: object) -> None:
 
     Other arrays stay as they are, those in maps among them whose changes no file has.
     """
-    base = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    base = base.obj if isinstance(base, memoryview) else base
-    if not isinstance(array, np.ndarray) or not isinstance(base, mmap.mmap):
+    base, is_shared = _map_of(array)
+    if base is None or not (is_shared or memoryview(base).readonly):
         return
-    if not isinstance(base, WrittenMap) and not memoryview(base).readonly:
-        return
+    assert isinstance(array, np.ndarray), "it has a map"
     first, end = np.lib.array_utils.byte_bounds(array)
     start = np.frombuffer(base, np.uint8).ctypes.data
     begin = -(-(first - start) // mmap.PAGESIZE) * mmap.PAGESIZE
     stop = (end - start) // mmap.PAGESIZE * mmap.PAGESIZE
     if stop > begin and hasattr(mmap, "MADV_DONTNEED"):
         base.madvise(mmap.MADV_DONTNEED, begin, stop - begin)
+
+
+def _map_of(array: object) -> tuple[mmap.mmap | None, bool]:
+    """The map in which an array lies, and whether the file has what is written into it."""
+    base, is_shared = array, False
+    while isinstance(base, np.ndarray):
+        is_shared |= isinstance(base, np.memmap) and base.mode in ("r+", "w+")
+        base = base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    if not isinstance(base, mmap.mmap):
+        return None, False
+    return base, is_shared or isinstance(base, WrittenMap)
 
 
 @contextmanager
@@ -133,11 +147,8 @@ def _allocate(number: int, size: int) -> None:
 
 
 def is_written(value: object) -> bool:
-    """Whether it is an array in such a file."""
-    base = value
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base.obj if isinstance(base, memoryview) else base, WrittenMap)
+    """Whether it is an array in a file that has what is written into it."""
+    return _map_of(value)[1]
 
 
 def room_of(array: object) -> Room:

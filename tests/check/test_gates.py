@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graphopt.check import held
 from graphopt.check.gates import gates_of, squares_of, widths_of
-from graphopt.check.noise import WAYS, Case, Noise
+from graphopt.check.noise import SQUARES_FIRST, WAYS, Case, Noise
 from graphopt.check.runner import Workplace
 from graphopt.model.load import load
 from graphopt.model.rooms import is_written
@@ -150,7 +150,7 @@ def test_the_sign_of_a_step_by_a_gradient_of_rounding_alone_comes_out_both_ways(
         runner = workplace.runner(model, True)
         case = Case({"x": x}, runner.run({"x": x}), "normal")
         list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
-    down, up = (np.asarray(case.samples[WAYS.index(way)][0]) for way in ("squares", "squares up"))
+    down, up = (np.asarray(case.samples[SQUARES_FIRST.index(way)][0]) for way in ("squares", "squares up"))
     assert down[0, 0] * up[0, 0] < 0, "its gradient is as large as its rounding"
     assert (down[0, 1:] * up[0, 1:] > 0).all()
 

@@ -97,6 +97,11 @@ class Tensor(NamedTuple):
     room: tuple[int, ...] = ()  # of a cache: dims that its memory has room for, by whose strides its elements lie
     cache: int = -1  # of an output: the input in whose memory it lies
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether it is an input that runs change in place."""
+        return bool(self.room) and self.room == self.shape and not self.free
+
     def at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape in a run of these sizes of free dims."""
         if not self.free:
@@ -407,7 +412,7 @@ class Program:
             if (found := int(array.reshape(-1)[place])) != number:
                 why = f"holds {found} at place {place}; the program is compiled for {number} there"
                 raise self.refusal(f"input '{name}' {why}.")
-        if wanted.room and wanted.room == wanted.shape and not wanted.free:
+        if wanted.is_changed:
             mapped = isinstance(given, np.memmap) and given.mode in ("r+", "w+")  # to be written: it is meant to change
             return array if mapped and array.flags.c_contiguous and array.flags.aligned else self._own_array(array)
         if wanted.room:
