@@ -248,10 +248,9 @@ def _indices(
     count = math.prod(shape)
     if draw == "zeros":
         return np.zeros(shape)
-    if draw == "ones":
-        return np.full(shape, min(1, bound - 1))
-    if draw == "large":
-        return np.full(shape, bound - 1)
+    if draw in ("ones", "large"):  # from the front and from the end: rows that are all one tell little of scales
+        along = np.arange(count).reshape(shape)
+        return (1 + along) % bound if draw == "ones" else (bound - 1 - along) % bound
     if draw in ("grid", "unit") and count:  # evenly over the table, so that short tables are read whole
         start = 0 if draw == "grid" else bound // 2
         step = max(bound // count, 1)

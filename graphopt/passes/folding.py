@@ -29,6 +29,9 @@ LARGE = 1 << 16  # elements; from here on a transposed weight is computed when i
 LARGEST = 1 << 28  # bytes; above this a constant is not even computed
 NODE = 64  # bytes; what a node with its names and its entry among the values takes in a file, at the least
 HIGHEST = 16  # nodes; so far above a changed node is looked for a cone that it may join
+# What decides dims by its data is written out beyond the budget: unknown dims keep all that follows from being planned.
+DECIDING = frozenset({"NonZero", "Compress", "Unique"})
+DECIDED = 1 << 20  # bytes of one such value
 HALF = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 # Dequantized weights are folded by nobody: four times the bytes, and the quantized kernel is lost.
 NEVER = frozenset({"DequantizeLinear", "Constant"})
@@ -249,6 +252,8 @@ class _Folder:
         """Put constants of `written` bytes in place of the node, if the budget allows it."""
         freed, credited, passed = self._freed(node) if written > ALWAYS else (written, set(), set())
         growth = written - freed
+        if node.op_type in DECIDING and written <= DECIDED:
+            growth = min(growth, 0)
         self._require_budget(growth)
         match = Match(node, bind(node), self.facts)
         freeing = f", {freed:,} bytes become superfluous" if written > ALWAYS else ""

@@ -160,3 +160,11 @@ def test_boxes_overlap() -> None:
 def test_tiny_values_lie_beside_epsilons() -> None:
     values = np.abs(_feeds("g (float[30,8] x) => (float[30,8] y) { y = Relu(x) }", "tiny")["x"])
     assert values.max() < 0.1 and np.median(values) < 5e-3
+
+
+@pytest.mark.parametrize("draw", ["ones", "large"])
+def test_indices_are_not_all_one(draw: Draw) -> None:
+    """Rows of a table that are all one give logits whose columns have no other scale than a number near zero."""
+    table = np.arange(20, dtype=np.float32).reshape(5, 4)
+    ids = _feeds("g (int64[2,3] i) => (float[2,3,4] y) { y = Gather(table, i) }", draw, table=table)["i"]
+    assert ids.tolist() == ([[1, 2, 3], [4, 0, 1]] if draw == "ones" else [[4, 3, 2], [1, 0, 4]])

@@ -199,3 +199,17 @@ def test_a_training_batchnorm_that_changes_its_inputs_is_not_folded() -> None:
     editor = Editor(ir.from_proto(proto))
     run_passes(editor, [Pass("fold-constants", 1, run=folding.fold_constants)])
     assert [node.op_type for node in editor.model.graph] == ["BatchNormalization", "Add"]
+
+
+def test_what_decides_a_dim_is_written_out_beyond_the_budget() -> None:
+    """Places of all 2,000 ones are 16 kB out of 8 bytes, and all that follows has known dims."""
+    proto = support.model(
+        """g (float[2000,3] x) => (float[m,3] y) {
+            all = ConstantOfShape<value = int64[1] {1}>(shape) places = NonZero(all) flat = Squeeze(places, first)
+            y = Gather(x, flat)
+        }""",
+        shape=np.array([2000]), first=np.array([0]),
+    )  # fmt: skip
+    folded = _fold(proto)
+    assert "NonZero" not in support.op_types(folded)
+    assert ir.from_proto(onnx.shape_inference.infer_shapes(folded)).graph.outputs[0].shape[0] == 2000
