@@ -19,7 +19,7 @@ from graphopt.flows.source import resize
 from graphopt.machine.record import MachineRecord
 from graphopt.model.load import load
 from graphopt.model.nodes import graphs_of
-from graphopt.model.self_contained import self_contained
+from graphopt.model.session import readable
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress
 from graphopt.program.deploy.benchmark import AS_GIVEN, COMPILED, SIDES, Side, compare_sides
@@ -68,10 +68,10 @@ def measure(
     own = read_feeds(model, feeds)
     drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")
     feed = {name: np.asarray(value) for name, value in drawn.items()}
-    proto = self_contained(model).proto.SerializeToString()
     precision = _precision_of(model) if bundle is None else COMPILED
     ours = Side("graphopt", precision, partial(program.run, None, feed))
-    sides = [SIDES[name](proto, feed, threads) for name in peers]
+    with readable(model) as read:
+        sides = [SIDES[name](read, feed, threads) for name in peers]
     found = compare_sides(ours, sides, rounds=rounds, threads=threads)
     return [BenchRecord(str(source), threads, ours.precision, one) for one in found]
 

@@ -18,7 +18,7 @@ from graphopt.errors import OptionError
 from graphopt.flows.records.run import BUNDLE
 from graphopt.memory.contract import contract_options
 from graphopt.model.load import load
-from graphopt.model.self_contained import self_contained
+from graphopt.model.session import session_of
 from graphopt.model.text import nearest
 from graphopt.program.deploy.cuda.running import OpenedTasks, RunOn
 from graphopt.program.deploy.manifest import MANIFEST, Ram, read_manifest
@@ -155,9 +155,7 @@ def _model(path: Path, threads: int) -> Runnable:
     options = contract_options()
     options.intra_op_num_threads = threads
     try:
-        session = onnxruntime.InferenceSession(
-            self_contained(model).proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = session_of(model, options)
     except Exception as error:  # of many types
         raise OptionError(f"ONNX Runtime cannot run '{path}': {error}") from error
     names = [one.name for one in session.get_outputs()]

@@ -11,6 +11,7 @@ import onnxruntime
 
 from graphopt.flows.compile import compile as compile_program
 from graphopt.gradient.step import RATE, Step
+from graphopt.model.session import session_of
 
 Engine = Literal["onnxruntime", "program"]
 Arrays = Mapping[str, np.ndarray]
@@ -43,7 +44,7 @@ def _session(proto: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSessi
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session_of(proto, options)
 
 
 class InOnnxRuntime:

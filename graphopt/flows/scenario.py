@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import onnx
 
 from graphopt.check.feeds import make_feed
 from graphopt.check.given import Feeds, read_feeds
@@ -25,7 +24,7 @@ from graphopt.flows.records.scenario import ScenarioRecord, ServedLine
 from graphopt.flows.source import name_of, resize
 from graphopt.machine.record import MachineRecord
 from graphopt.model.load import load
-from graphopt.model.self_contained import self_contained
+from graphopt.model.save import save
 from graphopt.model.text import Progress, silent
 from graphopt.program.deploy.benchmark import interval
 from graphopt.program.deploy.loadgen import ask_with_loadgen
@@ -96,7 +95,7 @@ def serve(
             program.save(bundle)
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in drawn.items()}
         np.savez(folder / "feeds.npz", **arrays)
-        onnx.save(self_contained(model).proto, folder / "model.onnx")
+        save(model, folder / "model.onnx")
         progress("starting runtimes")
         servers = []
         for side in (OURS, *peers):

@@ -8,6 +8,7 @@ import onnxruntime
 
 from graphopt.errors import SaveError
 from graphopt.model.self_contained import self_contained
+from graphopt.model.session import session_of
 
 
 class Written:
@@ -31,4 +32,4 @@ class Written:
 
     def session(self, options: onnxruntime.SessionOptions | None = None) -> onnxruntime.InferenceSession:
         """A session of ONNX Runtime's CPU provider for the model, checked or not."""
-        return onnxruntime.InferenceSession(self.to_bytes(), options, providers=["CPUExecutionProvider"])
+        return session_of(self.model, options)

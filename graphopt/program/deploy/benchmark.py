@@ -53,8 +53,8 @@ class Comparison:
     max_rel: float  # of the largest element of an output
 
 
-def onnxruntime_side(source: bytes, feeds: Mapping[str, Array], threads: int) -> Side:
-    """ONNX Runtime with all its optimizations."""
+def onnxruntime_side(source: bytes | str, feeds: Mapping[str, Array], threads: int) -> Side:
+    """ONNX Runtime with all its optimizations; `source` is a model or the path of one."""
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -76,7 +76,7 @@ def openvino_module() -> Any:
         raise OptionError("openvino is not installed; pip install openvino.") from None
 
 
-def openvino_side(source: bytes, feeds: Mapping[str, Array], threads: int, precision: str | None = "f32") -> Side:
+def openvino_side(source: bytes | str, feeds: Mapping[str, Array], threads: int, precision: str | None = "f32") -> Side:
     """OpenVINO in float32, or with None as it chooses itself; raises OptionError when it is not installed."""
     openvino = openvino_module()
     core = openvino.Core()
@@ -93,7 +93,7 @@ def openvino_side(source: bytes, feeds: Mapping[str, Array], threads: int, preci
     return Side(f"openvino {openvino.__version__.split('-')[0]}", precision or "its own choice", call)
 
 
-SIDES: dict[str, Callable[[bytes, Mapping[str, Array], int], Side]] = {
+SIDES: dict[str, Callable[[bytes | str, Mapping[str, Array], int], Side]] = {
     "onnxruntime": onnxruntime_side,
     "openvino": openvino_side,
 }

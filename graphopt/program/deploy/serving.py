@@ -78,11 +78,10 @@ def _opened(request: Request) -> list[Side]:
         contexts = request.threads if offline else 1
         programs = [Bundle(request.source, threads=threads) for _ in range(contexts)]
         return [Side(OURS, COMPILED, partial(one.run, None, feeds)) for one in programs]
-    source = Path(request.source).read_bytes()
-    one = SIDES[request.side](source, feeds, threads)
+    one = SIDES[request.side](request.source, feeds, threads)
     if not offline:
         return [one]
-    return [one, *(SIDES[request.side](source, feeds, 1) for _ in range(request.threads - 1))]
+    return [one, *(SIDES[request.side](request.source, feeds, 1) for _ in range(request.threads - 1))]
 
 
 def _one_by_one(calls: Sequence[Callable[[], object]], queries: int) -> list[float]:
