@@ -344,6 +344,11 @@ def at(value: Size | int, sizes: Mapping[str, int]) -> int:
     return value.at(sizes) if isinstance(value, Size) else value
 
 
+def in_dims(value: Size | int, dims: Mapping[str, Size]) -> Size | int:
+    """A number in other dims that take the place of its own, by name."""
+    return value.at(dims) if isinstance(value, Size) else value  # type: ignore[arg-type]
+
+
 def range_of(value: Size | int) -> tuple[int, int]:
     """Numbers that a value lies between."""
     return value.range if isinstance(value, Size) else (value, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +47,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             "a memory budget of the arena is kept for one size; give dims numbers, or a budget of the process."
         )
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
-    dims = free.dims
+    dims = allowed = free.dims
     started = time.perf_counter()
 
     def sized(source: ir.Model, sizes: Mapping[str, DimValue]) -> ir.Model:
@@ -54,9 +55,9 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         resize(model, {}, sizes)
         return model
 
-    def make_of(source: ir.Model, precision: Precision, *, computing: bool) -> Whole:
+    def make_of(source: ir.Model, free: FreeDims, precision: Precision, *, computing: bool) -> Whole:
         """`computing`: with sizes that the model computes with; else they only say how large something is."""
-        work = source.clone()
+        work, dims = source.clone(), free.dims
         points = (
             [dim.most for dim in dims],
             [dim.most + 1 for dim in dims],
@@ -74,6 +75,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         return make_ranged(
             dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
             costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula), asked.ram, precision,
+            allowed,
         )  # fmt: skip
 
     asked.progress("optimizing")
@@ -84,8 +86,11 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     precision = Precision(asked.precision)
     with telling(asked.progress):
         made, refusals = None, []
-        for source, computing in ((work, True), (original, True), (work, False)):  # of work all sizes share the weights
-            make_one = partial(make_of, source, computing=computing)
+        ways = [(work, True), (original, True), (work, False)]  # of work all sizes share the weights
+        # Tensors of two dims that are greatest together may be equal by chance: then only other sizes tell them apart.
+        frees = [free, *([] if free.apart() == free else [free.apart()])]
+        for (source, computing), dims_apart in itertools.product(ways, frees):
+            make_one = partial(make_of, source, dims_apart, computing=computing)
             try:
                 made = make_one(precision)
                 break

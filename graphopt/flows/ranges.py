@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -16,7 +17,7 @@ from graphopt.model.dimensions import DimValue, name_batch, symbols_of
 from graphopt.model.formulas import formula_at
 from graphopt.model.text import nearest, shown
 from graphopt.model.tied import equal_dims
-from kernels.size import Dim, Size, at, free, range_of
+from kernels.size import Dim, Size, at, free, in_dims, range_of
 
 COMPARED_AT = (1, 7, 16, 33, 128)  # besides the least and the greatest size
 DRAWN = 2  # sizes more, drawn from the whole range
@@ -36,6 +37,16 @@ class FreeDims:
         sizes = self.sizes_at(point)
         named = {name: size for name, size in sizes.items() if name not in self.outside}
         return {**named, **{name: at(size, sizes) for name, size in self.tied.items()}}
+
+    def apart(self) -> FreeDims:
+        """The same with another greatest size for each dim that a run sets, no less than it was."""
+        dims, taken = [], set[int]()
+        for dim in self.dims:
+            most = next(size for size in itertools.count(dim.most) if size not in taken)
+            taken.add(most)
+            dims.append(replace(dim, most=most))
+        known = {dim.name: free(dim) for dim in dims}
+        return replace(self, dims=tuple(dims), tied={name: in_dims(size, known) for name, size in self.tied.items()})
 
     def sizes_at(self, point: Sequence[int]) -> dict[str, int]:
         """The sizes that a run sets, by name."""

@@ -279,12 +279,14 @@ def make_ranged(
     steps: Sequence[Operation] = (),
     ram: int | None = None,
     precision: Precision = FLOAT32,
+    allowed: Sequence[Dim] = (),
 ) -> Whole:
     """The one program of all sizes of free dims; `model_of` gives the model of one size, optimized.
 
     `held` says what the last inputs hold, which no caller gives; `caches` are outputs in the memory of inputs; `kinks`
     are the sizes at which numbers turn, `steps` quotients that numbers grow with. The greatest sizes and the least
-    decide what is rounded at all, where `precision` says that some may be.
+    decide what is rounded at all, where `precision` says that some may be. A run may have sizes of the `allowed` dims
+    only, where these are given.
 
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
@@ -299,7 +301,8 @@ def make_ranged(
         with suppress(NotLowered):  # a size alone may have no kernels that the others have
             samples.append(at(tuple(max(1, dim.least) for dim in dims), precision))
         decided = replace(precision, only=rounded_at_all(samples))
-    lowered = in_best_order(unified(dims, lambda point: at(point, decided), held, kinks, steps))
+    found = unified(dims, lambda point: at(point, decided), held, kinks, steps)
+    lowered = in_best_order(replace(found, dims=tuple(allowed or dims)))
     linked = _linked(lowered, name, target, None, threads, costs, None, ram)
     program = None if not_here is not None else _loaded(linked, target, threads, None)
     return Whole(program, replace(lowered, constants={}), linked)

@@ -13,7 +13,7 @@ memory are those of the greatest size, which no other size exceeds.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from kernels.templates.either import original
 from kernels.templates.template import Template
 
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
+NONE: Mapping[Dim, Collection[int]] = {}
 Lower = Callable[[Point], Lowered]
 
 
@@ -52,7 +53,7 @@ def unified(
     Raises NotLowered naming the region that cannot be of any size.
     """
     greatest = tuple(dim.most for dim in dims)
-    samples = {point: _sample(dims, point, lower) for point in sample_points(dims, kinks, steps)}
+    samples = _samples(dims, lower, kinks, steps)
     whole = samples[greatest]
     turning = said_of(kinks)
     for point, sample in samples.items():
@@ -101,19 +102,56 @@ def _arguments(fit: Fit, rows: Sequence[tuple[Argument, ...]]) -> tuple[Argument
     return tuple(found)
 
 
-def sample_points(dims: Sequence[Dim], kinks: Sequence[Kink] = (), steps: Sequence[Operation] = ()) -> list[Point]:
+def _samples(
+    dims: Sequence[Dim], lower: Lower, kinks: Sequence[Kink], steps: Sequence[Operation]
+) -> dict[Point, Lowered]:
+    """The regions at the points that numbers are found at, the greatest first.
+
+    Sizes at which the program has other steps are left out while there are more: masks of two windows, for example,
+    are one where neither reaches the size. What is right for the other sizes is right there too, with a step more.
+    """
+    known: dict[Point, Lowered] = {}
+    without: dict[Dim, set[int]] = {dim: set() for dim in dims}
+    while True:
+        points = sample_points(dims, kinks, steps, without)
+        for point in points:
+            if point not in known:
+                known[point] = _sample(dims, point, lower)
+        count = len(known[points[0]].regions)
+        alike = [point for point in points if len(known[point].regions) == count]
+        odd = [
+            (dim, {point[number] for point in points} - {point[number] for point in alike})
+            for number, dim in enumerate(dims)
+        ]
+        if not any(sizes - without[dim] for dim, sizes in odd):
+            return {point: known[point] for point in points}
+        for dim, sizes in odd:
+            without[dim] |= sizes
+
+
+def sample_points(
+    dims: Sequence[Dim], kinks: Sequence[Kink] = (), steps: Sequence[Operation] = (),
+    without: Mapping[Dim, Collection[int]] = NONE,
+) -> list[Point]:  # fmt: skip
     """The sizes that polynomials are found at, and further ones that hold them to it; the greatest come first.
 
     They lie in the upper part of each range, where passes and templates choose as they do for the greatest sizes, and
-    beyond it where the range has too few sizes of two and more. Of a dim with kinks there are some on every side, and
-    of one with steps some more, with other remainders.
+    beyond it where the range has too few sizes of two and more; those of one dim are others than those of the dims
+    before, as far as there are some. Of a dim with kinks there are some on every side, and of one with steps some more,
+    with other remainders. Sizes that a dim is to be `without` are no points.
     """
-    ladders = []
+    ladders: list[list[int]] = []
     for dim in dims:
         usual = (dim.most, dim.most * 3 // 4 | 1, dim.most // 2 | 1, dim.most - 1, dim.most - 2, dim.most // 4)
         inside = [one for one in usual if max(2, dim.least) <= one <= dim.most]
         beyond = [dim.most + step for step in (1, 2, 3)]
-        ladders.append(list(dict.fromkeys((*inside, *beyond)))[: DEGREE + 2])
+        one = list(dict.fromkeys((*inside, *beyond)))
+        # Where two dims have one size, passes see tensors that are equal by chance.
+        others = {size for ladder in ladders for size in ladder}
+        other = [size for size in one if size == dim.most or size not in without.get(dim, ())]
+        one = other if len(other) >= DEGREE + 2 else one
+        apart = (dim.most, *(size for size in one if size not in others), *one)
+        ladders.append(list(dict.fromkeys(apart))[: DEGREE + 2])
     found = [
         tuple(ladder[one] for ladder, one in zip(ladders, numbers, strict=True))
         for numbers in itertools.product(range(DEGREE + 1), repeat=len(dims))
@@ -125,6 +163,7 @@ def sample_points(dims: Sequence[Dim], kinks: Sequence[Kink] = (), steps: Sequen
         if any(dims_of(step.left) == {dim} for step in steps):
             more = (dim.most - 5, dim.most * 7 // 8, dim.most * 5 // 8 | 1)
             below += [size for size in more if size >= max(2, dim.least)]
+        below = [size for size in below if size not in without.get(dim, ())]
         found += itertools.product(*(below if at == number else ladder[:2] for at, ladder in enumerate(ladders)))
     return list(dict.fromkeys(found))
 
