@@ -15,13 +15,14 @@ from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Function, Parameter, Value, joined
 from kernels.llvm.module import Module
+from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import Chunks, distance
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.narrow import load_wide
-from kernels.templates.tile import product_added
+from kernels.templates.tile import ProductArithmetic, product_added
 
 LINE = 64  # bytes
 TAPS = ("first_row", "first_column", "end_row", "end_column")
@@ -73,8 +74,7 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Pixel
         ),
     )
     lanes = module.target.lanes()
-    kind = types.vector("float", lanes)
-    sums = _initial(f, tile, kind, lanes)
+    sums = _initial(f, tile)
     weights = f.parameter("weights")
     for number, group in enumerate(tile.steps):
         sums = _accumulate(f, problem, source, tile, group, weights, sums, f"{name}_table{number}")
@@ -82,27 +82,51 @@ def write_tile(module: Module, problem: Convolution, source: Layout, tile: Pixel
     if tile.ends:
         leaves = leaves_of(f, problem.epilogue, problem.variables[5], lanes)
         pixels = [(row, column) for row in range(tile.rows) for column in range(tile.columns)]
-        store_pixels(f, problem, leaves, f.parameter("y"), pixels, sums, tile.valid)
+        totals = [joined([_whole(f, part, lanes) for part in total]) for total in _by_pixel(tile, sums)]
+        store_pixels(f, problem, leaves, f.parameter("y"), pixels, totals, tile.valid)
     else:
-        for pixel, total in enumerate(sums):
-            for position, part in enumerate(total.split()):
-                f.store(part, _sum_place(f, tile, pixel, position, lanes), align=4 * lanes)
+        for pixel, total in enumerate(_by_pixel(tile, sums)):
+            for position, part in enumerate(total):
+                f.store(part, _sum_place(f, tile, pixel, position), align=4 * lanes)
     f.finish()
     return name
 
 
-def _sum_place(f: Function, tile: PixelTile, pixel: int, position: int, lanes: int) -> Value:
-    return f.at(f.parameter("sums"), (pixel * tile.vectors + position) * lanes)
+def lanes_of(tile: PixelTile, target: Target) -> tuple[int, ...]:
+    """The lanes that each vector of a tile is computed with: half of the target's where no more are channels.
+
+    Where vectors of 64 bytes are computed in two halves, half a vector takes half the time; elsewhere it takes as long.
+    """
+    lanes = target.lanes()
+    half = lanes // 2 if target.vector_bytes == 64 else 0
+    return tuple(half if 0 < valid <= half else lanes for valid in tile.valid)
 
 
-def _initial(f: Function, tile: PixelTile, kind: str, lanes: int) -> list[Value]:
-    """One value per pixel, a part per vector of channels."""
+def _by_pixel(tile: PixelTile, sums: Sequence[Value]) -> list[Sequence[Value]]:
+    """The sums of each pixel, a vector of channels each."""
+    return [sums[first : first + tile.vectors] for first in range(0, len(sums), tile.vectors)]
+
+
+def _whole(f: Function, part: Value, lanes: int) -> Value:
+    """A vector of all lanes; zeros follow those of half a one."""
+    have = types.lanes(part.type)
+    return part if have == lanes else f.shuffle(part, f.number(part.type, 0), range(lanes))
+
+
+def _sum_place(f: Function, tile: PixelTile, pixel: int, position: int) -> Value:
+    return f.at(f.parameter("sums"), (pixel * tile.vectors + position) * f.module.target.lanes())
+
+
+def _initial(f: Function, tile: PixelTile) -> list[Value]:
+    """A value for each vector of channels of each pixel."""
+    kinds = [types.vector("float", lanes) for lanes in lanes_of(tile, f.module.target)]
     if tile.begins:
-        zero = f.number(kind, 0)
-        return [joined([zero] * tile.vectors) for _ in range(tile.pixels)]
+        return [f.number(kind, 0) for _ in range(tile.pixels) for kind in kinds]
+    align = 4 * f.module.target.lanes()
     return [
-        joined([f.load(kind, _sum_place(f, tile, pixel, v, lanes), align=4 * lanes) for v in range(tile.vectors)])
+        f.load(kind, _sum_place(f, tile, pixel, position), align=align)
         for pixel in range(tile.pixels)
+        for position, kind in enumerate(kinds)
     ]
 
 
@@ -126,22 +150,25 @@ def _accumulate(
         for row in range(tile.rows)
         for column in range(tile.columns)
     ]
-    width = tile.vectors * lanes
+    width, each = tile.vectors * lanes, lanes_of(tile, f.module.target)
+    arithmetic: ProductArithmetic = "bf16" if problem.pairs else "f32"
 
     def chunk(at: Value, weights_at: Value, carried: Sequence[Value]) -> list[Value]:
         found = list(carried)
         for number, step in enumerate(inner):
             vectors = []
-            for vector in range(tile.vectors):
+            for vector, own in enumerate(each):
                 address = f.at(weights_at, number * width + vector * lanes, memory_type(tile.weights_dtype))
                 if problem.pairs:
-                    vectors.append(f.load(types.vector("i32", lanes), address))
+                    vectors.append(f.load(types.vector("i32", own), address))
                 else:
-                    vectors.append(load_wide(f, address, tile.weights_dtype, lanes))
-            right = joined(vectors)
+                    vectors.append(load_wide(f, address, tile.weights_dtype, own))
             for place, pixel in enumerate(pixels):
-                left = f.splat(f.load("i32" if problem.pairs else "float", f.at(at, pixel + step)), lanes)
-                found[place] = product_added(f, "bf16" if problem.pairs else "f32", left, right, found[place])
+                element = f.load("i32" if problem.pairs else "float", f.at(at, pixel + step))
+                left = {own: f.splat(element, own) for own in dict.fromkeys(each)}
+                for vector, (own, right) in enumerate(zip(each, vectors, strict=True)):
+                    total = place * tile.vectors + vector
+                    found[total] = product_added(f, arithmetic, left[own], right, found[total])
         return found
 
     if len(starts) == 1:

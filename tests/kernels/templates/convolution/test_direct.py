@@ -122,15 +122,23 @@ def test_a_factor_per_image_and_channel_can_be_applied():
 
 @pytest.mark.parametrize("kernel", (1, 3))
 @pytest.mark.parametrize("halo", (0, 1))
-def test_weights_taken_in_parts_give_the_same_sums(kernel, halo):
+@pytest.mark.parametrize("width", (48, 40))
+def test_weights_taken_in_parts_give_the_same_sums(kernel, halo, width):
     pad = kernel // 2
-    problem = convolution(1, 64, 48, (7, 7), (kernel, kernel), pads=(pad,) * 4, order="NCHWc", halo=halo)
+    problem = convolution(1, 64, width, (7, 7), (kernel, kernel), pads=(pad,) * 4, order="NCHWc", halo=halo)
     problem = problem.with_epilogue(relu)
     taken = sample(problem)
     for rows, columns, stretch in ((1, 7, 7), (2, 3, 2), (1, 4, 3)):
         candidate = Direct(rows, columns, 2 if kernel == 1 else 1, stretch, 2, splits=4, channels_outside=True)
         found = run(build(problem, candidate, host()), taken)
         np.testing.assert_allclose(found, np.maximum(taken.expected, 0), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("width, halves", [(24, True), (25, False), (32, False), (8, True)])
+def test_channels_that_fill_half_a_vector_of_64_bytes_take_half_of_one(width, halves):
+    problem = convolution(1, 8, width, (5, 6), (1, 1), order="NCHWc")
+    text = build(problem, Direct(1, 6, -(-width // 16), 5, 2), x86_64_v4()).module.text()
+    assert ("@llvm.fma.v8f32" in text) == halves and ("@llvm.fma.v16f32" in text) == (width > 8)
 
 
 def test_blocks_of_other_rows_share_their_function_also_where_weights_are_taken_in_parts():
