@@ -43,6 +43,17 @@ def test_indices_of_a_grid_that_is_never_made() -> None:
     leaves(build(text, **weights), ["Neg", "Slice", "Concat", "Exp"])
 
 
+def test_indices_of_a_range_that_is_too_long_to_be_written_out() -> None:
+    """Folding leaves 3,000 numbers that three make."""
+    text = """g (float[3, 3000] X, float[3, 2999] Z) => (float[3, 3000] Y) {
+        n = Range(one, limit, one) r = Reshape(n, rows) a = Neg(X)
+        row = Expand(three, whole) column = Expand(r, whole) s = Unsqueeze(row, last) d = Unsqueeze(column, last)
+        i = Concat<axis = -1>(s, d) b = ScatterND(a, i, Z) Y = Exp(b)
+    }"""
+    weights = {"one": ints(1)[0], "limit": ints(3000)[0], "rows": ints(1, 2999), "three": ints(0, 1, 2)[:, None]}
+    leaves(build(text, **weights, whole=ints(3, 2999), last=ints(-1)), ["Neg", "Slice", "Concat", "Exp"])
+
+
 @pytest.mark.parametrize(
     ("indices", "dims", "reason"),
     [

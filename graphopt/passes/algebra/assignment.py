@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
+from graphopt.model.evaluate import evaluate
 from graphopt.passes.operands import operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
 
 LONGEST = 1 << 20  # different numbers of the indices of one dim; more are not looked through
+COMPUTED = frozenset({"Range", "Reshape"})  # of constants; folding leaves long ones, which would make the file larger
 SIDES = 2  # axes along which the box is not everything; each takes a Concat
 
 
@@ -79,13 +83,21 @@ def _columns(match: Match, indices: ir.Value) -> list[np.ndarray]:
 
 
 def _grid(match: Match, value: ir.Value) -> np.ndarray:
-    """The numbers of a value that is constant, or a constant with dims that were added and repeated."""
+    """The numbers of a value that is constant, or of one with dims that were added and repeated, or of a Range."""
     node = value.producer()
     if node is None or not nodes.is_standard(node):
         return match.array(value)
     if node.op_type == "ConstantOfShape":
         shape = match.static_shape(value)
         return np.broadcast_to(match.array(value).reshape(-1)[:1].reshape([1] * len(shape)), shape)
+    if node.op_type in COMPUTED:
+        size = math.prod(match.static_shape(value))
+        match.require(size <= LONGEST, "the indices are too many to look through")
+        given = [None if one is None else _grid(match, one) for one in node.inputs]
+        found = evaluate(node, given, match.facts.opset(node))
+        match.require(found is not None, "the indices cannot be computed here")
+        assert found is not None, "it was required"
+        return found[0]
     if node.op_type not in ("Expand", "Unsqueeze"):
         return match.array(value)
     inner = _grid(match, nodes.given_input(node))
