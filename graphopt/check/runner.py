@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +26,7 @@ from graphopt.model import nodes
 from graphopt.model.dims import declared
 from graphopt.model.limits import endless_loop
 from graphopt.model.oversized import oversized
-from graphopt.model.rooms import Room, let_go
+from graphopt.model.rooms import Room, let_go, letting_go, maps_of
 from graphopt.model.self_contained import STAND_IN, SelfContained, self_contained
 
 # Operators whose rows ONNX Runtime shares among free threads, each with a range of its own to quantize by: other
@@ -34,6 +35,7 @@ SHARED_ROWS = frozenset({"DynamicQuantizeLSTM"})
 LARGE, FROM = 1 << 20, 64 << 20  # bytes of an output that a run writes into a file, and of all of them
 NUMBERS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64)
 SHARED_MINIMUM = 8192  # bytes; smaller tensors stay in the file, where shape inference needs them
+LARGE_MAPS = 1 << 29  # bytes of data files, whose pages a run lets go of while it goes on
 
 
 class Workplace:
@@ -99,11 +101,9 @@ class Workplace:
         if sound and not _may_end(model):
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
             one_thread = any(node.op_type in SHARED_ROWS for node in model.graph)
-            return Runner(
-                Engine(path, shared, alone=alone, frugal=bool(rooms), defining=defining, one_thread=one_thread),
-                names,
-                rooms,
-            )
+            engine = Engine(path, shared, alone=alone, frugal=bool(rooms), defining=defining, one_thread=one_thread)
+            maps = maps_of(tensor.numpy() for tensor in given.handed.values())
+            return Runner(engine, names, rooms, maps if sum(one.nbytes for one in maps) >= LARGE_MAPS else ())
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
         held = sum(tensor.nbytes for tensor in given.handed.values())
 
@@ -188,18 +188,23 @@ class Runner:
     """One model in one engine."""
 
     def __init__(
-        self, engine: Engine | apart.Distant | apart.Lasting, output_names: tuple[str, ...], rooms: Mapping[str, Room]
+        self,
+        engine: Engine | apart.Distant | apart.Lasting,
+        output_names: tuple[str, ...],
+        rooms: Mapping[str, Room],
+        maps: Sequence[object] = (),
     ) -> None:
-        """Outputs that there are `rooms` for are written into files."""
+        """Outputs that there are `rooms` for are written into files; pages of `maps` are let go of in a run."""
         self.engine = engine.name
-        self._rooms = rooms
+        self._rooms, self._maps = rooms, maps
         self.output_names = output_names
         self._engine = engine
 
     def run(self, feed: dict[str, object], seconds: float | None = None) -> Sequence[object]:
         """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
         try:
-            return self._engine.run(feed, seconds, self._rooms)
+            with letting_go(self._maps) if self._maps else nullcontext():
+                return self._engine.run(feed, seconds, self._rooms)
         finally:
             for value in feed.values():
                 let_go(value)

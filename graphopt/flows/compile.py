@@ -299,6 +299,7 @@ def _in_float32(original: ir.Model, asked: Asked, family: Family | None) -> Comp
             compared_before = pending.seconds
             progress("optimizing")
             work = optimized(original, checked=checked)
+            rest(original)
             progress("making kernels")
             with telling(progress):
                 known = decided_contents(work, [one.feed for one in asked.given])

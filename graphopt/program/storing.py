@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from graphopt.model.rooms import let_go
+from graphopt.model.rooms import folder, let_go
 from graphopt.program.moves import moved, moves_between
 from graphopt.program.weights import FIRST, Held
 from kernels.emit.making import NOTHING, Combine, Making, MakingStep, Move
@@ -24,6 +26,7 @@ from kernels.target import Target
 
 Bytes = npt.NDArray[np.uint8]
 HUGE_PAGE = 2 << 20
+LARGE = 1 << 28  # bytes of weights, of which the taps and the file are made on disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ class Stored:
 
 def stored(target: Target, levels: Sequence[Sequence[Listing]], weights: Bytes, held: Sequence[Held]) -> Stored:
     """What a bundle of these listings has, whose places lie in `weights`; `held` says what lies there."""
-    file = _File(weights, held)
+    is_large = any(map(_is_transformed, held)) and weights.size >= LARGE
+    file = _File(weights, held, _on_disk(weights.size) if is_large else _InMemory())
     used = [sorted(_used(listings, file)) for listings in levels]
     for entry in used[0]:
         file.put(entry)
@@ -58,15 +62,15 @@ def stored(target: Target, levels: Sequence[Sequence[Listing]], weights: Bytes, 
 class _File:
     """Pieces side by side, equal ones once; and where constants were found in the block of all weights."""
 
-    def __init__(self, weights: Bytes, held: Sequence[Held]) -> None:
+    def __init__(self, weights: Bytes, held: Sequence[Held], pieces: _InMemory | _OnDisk) -> None:
         self.held = sorted(held, key=lambda one: one.start)
         self.weights = weights
         self.taps: dict[int, int] = {}  # where the taps of an entry lie
         self.packed: dict[int, int] = {}
         self.of_array: dict[bytes, int] = {}  # an entry of the first level, by what it was packed of
         self._starts = [one.start for one in self.held]
-        self._pieces: list[Bytes] = []
-        self._alike: dict[tuple[int, bytes], list[tuple[int, Bytes]]] = {}  # pieces, by size and first bytes
+        self._pieces = pieces
+        self._alike: dict[tuple[int, bytes], list[int]] = {}  # where pieces lie, by size and first bytes
         self._top = 0
 
     def entry(self, offset: int) -> int:
@@ -75,8 +79,7 @@ class _File:
 
     def is_transformed(self, entry: int) -> bool:
         """Whether it is stored as its taps."""
-        one = self.held[entry]
-        return one.array is not None and isinstance(one.packing, Transforming) and one.packing.is_stored_as_taps
+        return _is_transformed(self.held[entry])
 
     def plain(self, entry: int) -> Bytes:
         """The bytes that a file has of a constant: its taps, or its packed form."""
@@ -117,27 +120,82 @@ class _File:
         stays = all(offset == self.held[entry].start for entry, offset in self.packed.items())
         if stays and not self.taps and self._top == self.weights.size:
             return self.weights
-        found = np.zeros(self._top, np.uint8)
-        start = 0
-        for piece in self._pieces:
-            found[start : start + piece.size] = piece
-            start += _filled(piece.size)
-        return found
+        return self._pieces.joined(self._top)
 
     def _store(self, raw: Bytes) -> int:
         known = self._stored(raw)
         if known is not None:
             return known
         offset = self._top
-        self._alike.setdefault(_kind(raw), []).append((offset, raw))
-        self._pieces.append(raw)
+        self._alike.setdefault(_kind(raw), []).append(offset)
+        self._pieces.put(offset, raw)
         self._top += _filled(raw.size)
         return offset
 
     def _stored(self, raw: Bytes) -> int | None:
         """Where the same bytes are stored already."""
         alike = self._alike.get(_kind(raw), ())
-        return next((offset for offset, piece in alike if np.array_equal(piece, raw)), None)
+        return next((offset for offset in alike if self._pieces.has(offset, raw)), None)
+
+
+class _InMemory:
+    """Pieces of a file by where they begin."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[int, Bytes] = {}
+
+    def put(self, offset: int, piece: Bytes) -> None:
+        """Keep a piece."""
+        self._pieces[offset] = piece
+
+    def has(self, offset: int, piece: Bytes) -> bool:
+        """Whether the piece there is the same."""
+        return np.array_equal(self._pieces[offset], piece)
+
+    def joined(self, size: int) -> Bytes:
+        """All of them in a file of this size, zeros between them."""
+        found = np.zeros(size, np.uint8)
+        for offset, piece in self._pieces.items():
+            found[offset : offset + piece.size] = piece
+        return found
+
+
+class _OnDisk:
+    """The same in a file without a name: what is made for the file is as large as the model."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder())  # noqa: SIM115, closed with this
+
+    def put(self, offset: int, piece: Bytes) -> None:
+        """Write a piece."""
+        self._file.seek(offset)
+        self._file.write(piece.data)
+
+    def has(self, offset: int, piece: Bytes) -> bool:
+        """Whether the piece there is the same."""
+        self._file.seek(offset)
+        return self._file.read(piece.size) == piece.tobytes()
+
+    def joined(self, size: int) -> Bytes:
+        """The file, mapped."""
+        self._file.truncate(size)
+        self._file.flush()
+        return np.memmap(self._file, np.uint8, "r", shape=(size,))
+
+    def __del__(self) -> None:
+        self._file.close()  # a map of it stays
+
+
+def _on_disk(size: int) -> _InMemory | _OnDisk:
+    """Pieces on disk, where there is room for so many bytes."""
+    try:
+        return _OnDisk() if shutil.disk_usage(folder()).free > 2 * size else _InMemory()
+    except OSError:
+        return _InMemory()
+
+
+def _is_transformed(one: Held) -> bool:
+    return one.array is not None and isinstance(one.packing, Transforming) and one.packing.is_stored_as_taps
 
 
 def _kind(raw: Bytes) -> tuple[int, bytes]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 
 import graphopt
+from graphopt.program import storing
 from graphopt.program.deploy.manifest import read_manifest
 from graphopt.program.deploy.session import Bundle
 from graphopt.program.moves import MOST_MOVES, moved, moves_between
@@ -19,17 +22,37 @@ def _image(side: int) -> np.ndarray:
     return np.random.default_rng(1).standard_normal((1, 64, side, side)).astype(np.float32)
 
 
-def test_transformed_weights_are_made_at_creation(tmp_path: Path) -> None:
-    """The file has nine taps where the program reads sixteen or thirty-six points, and the bits are the same."""
+def _convolutions() -> onnx.ModelProto:
     generator = np.random.default_rng(0)
     weights = {f"w{n}": 0.1 * generator.standard_normal((64, 64, 3, 3)).astype(np.float32) for n in range(3)}
-    model = support.model(
+    return support.model(
         """g (float[1,64,56,56] x) => (float[1,64,56,56] y) {
             a = Conv<pads=[1,1,1,1]>(x, w0) b = Relu(a) c = Conv<pads=[1,1,1,1]>(b, w1) d = Relu(c)
             y = Conv<pads=[1,1,1,1]>(d, w2)
         }""",
         17, **weights,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("free", [1 << 40, 0], ids=["room", "no room"])
+def test_a_large_file_is_made_on_disk_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    program = graphopt.compile(_convolutions(), name="net")
+    program.save(tmp_path / "small")
+    made = []
+    monkeypatch.setattr(storing, "LARGE", 0)
+    monkeypatch.setattr(storing, "shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=free)))
+    monkeypatch.setattr(storing, "_OnDisk", lambda one=storing._OnDisk: made.append(one()) or made[-1])
+    program.save(tmp_path / "large")
+    assert len(made) == (1 if free else 0)
+    for one in (tmp_path / "small").iterdir():
+        assert one.read_bytes() == (tmp_path / "large" / one.name).read_bytes()
+
+
+def test_transformed_weights_are_made_at_creation(tmp_path: Path) -> None:
+    """The file has nine taps where the program reads sixteen or thirty-six points, and the bits are the same."""
+    model = _convolutions()
     program = graphopt.compile(model, name="net")
     assert any("winograd" in step.kernel.candidate for step in program.lowered.regions), "what the test is about"
     program.save(tmp_path / "b")

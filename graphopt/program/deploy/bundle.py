@@ -14,6 +14,7 @@ from pathlib import Path
 from graphopt.errors import BundleError, SaveError
 from graphopt.files.folder import write_folder
 from graphopt.files.staging import sweep
+from graphopt.model.rooms import letting_go, maps_of
 from graphopt.program.deploy import runtime
 from graphopt.program.deploy.example import example
 from graphopt.program.deploy.example_cpp import example_cpp
@@ -82,15 +83,16 @@ def write_bundle(
     replaced = replaced_files(path)
     try:
         stored = stored_bytes(weights) if making.steps else stored_weights(listing, weights)
-        emitted = emit(listing, target, stored, needed, version.Origin(PRODUCER, digest), making)
-        files, known = _files(emitted, target, stored, cache)
+        with letting_go(maps_of([stored])):
+            emitted = emit(listing, target, stored, needed, version.Origin(PRODUCER, digest), making)
+            files, known = _files(emitted, target, stored, cache)
+            manifest = Manifest(
+                listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), known, PRODUCER,
+                claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses), digest,
+            )  # fmt: skip
+            _write(path, files, manifest, replaced)
     except KernelsError as error:
         raise BundleError(str(error)) from error
-    manifest = Manifest(
-        listing.name, emitted.description, steps_of(listing, nodes), tuple(buffers), known, PRODUCER,
-        claims_of(listing), shared_of(listing), kernels_of(listing), tuple(uses), digest,
-    )  # fmt: skip
-    _write(path, files, manifest, replaced)
     return manifest
 
 
