@@ -249,8 +249,8 @@ def _indices(
     if draw == "zeros":
         return np.zeros(shape)
     if draw in ("ones", "large"):  # from the front and from the end: rows that are all one tell little of scales
-        along = np.arange(count).reshape(shape)
-        return (1 + along) % bound if draw == "ones" else (bound - 1 - along) % bound
+        along, many = np.arange(count).reshape(shape), max(bound, 1)
+        return (1 + along) % many if draw == "ones" else (many - 1 - along) % many
     if draw in ("grid", "unit") and count:  # evenly over the table, so that short tables are read whole
         start = 0 if draw == "grid" else bound // 2
         step = max(bound // count, 1)

@@ -179,6 +179,7 @@ class _Floats:
     """
 
     def __init__(self, expected: np.ndarray, found: np.ndarray, limit: float | None, nature: Nature) -> None:
+        self.expected = expected
         self._expected, self._found, self._nature = np.atleast_1d(expected), np.atleast_1d(found), nature
         self._spacing = SPACING[expected.dtype.name]
         self._limit = LIMITS[expected.dtype.name] if limit is None else limit
@@ -272,10 +273,8 @@ class _Floats:
         return distance, scale, noise if self._undecided is None else np.where(self._undecided[block], 0.0, noise)
 
 
-def _are_alike(one: object, other: object) -> bool:
-    """Whether both are arrays of one type and shape."""
-    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
-        return False
+def _are_alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether both are of one type and shape."""
     return (one.dtype, one.shape) == (other.dtype, other.shape)
 
 
@@ -285,16 +284,18 @@ class Compared:
     def __init__(self, expected: object, found: object, *, limit: float | None = None, nature: Nature = PLAIN) -> None:
         self._expected, self._found, self._limit, self._nature = expected, found, limit, nature
         self._samples: list[object] = []
-        one, other = np.asarray(expected), np.asarray(found)
-        is_floats = _are_alike(expected, found) and one.size > 0 and one.dtype.name in SPACING
-        self._floats = _Floats(one, other, limit, nature) if is_floats else None
+        self._floats: _Floats | None = None
+        if not isinstance(expected, np.ndarray) or not isinstance(found, np.ndarray) or not expected.size:
+            return
+        if _are_alike(expected, found) and expected.dtype.name in SPACING:
+            self._floats = _Floats(expected, found, limit, nature)
 
     def add(self, sample: object) -> None:
         """Take another result of the model into account."""
         if self._floats is None:
             self._samples.append(sample)
-        elif _are_alike(self._expected, sample):
-            self._floats.add(np.asarray(sample))
+        elif isinstance(sample, np.ndarray) and _are_alike(self._floats.expected, sample):
+            self._floats.add(sample)
 
     def difference(self) -> Difference:
         """The difference, by the samples so far."""

@@ -54,3 +54,17 @@ def test_a_level_stands_in_for_luck_and_infinities_have_none() -> None:
     assert noise[0, 0] == pytest.approx(1.2e-2)
     assert (noise[:, 2] == 0).all()
     assert noise[1, 1] == pytest.approx(3 * 4e-3 / np.sqrt(numbers.size), rel=1e-6)
+
+
+def test_sequences_and_other_types_keep_their_samples() -> None:
+    """Arrays of a sequence have dims of their own, and integers are held to how many are undecided."""
+    parts = [np.ones(3, np.float32), np.ones((2, 2), np.float32)]
+    compared = Compared(parts, [one + np.float32(1e-4) for one in parts])
+    assert compared.difference().reason is not None
+    compared.add([one + np.float32(1e-4) for one in parts])
+    assert compared.difference().reason is None
+    numbers = Compared(np.arange(4), np.array([0, 1, 2, 9]))
+    assert numbers.difference().reason is not None
+    numbers.add(np.array([0, 1, 2, 8]))
+    assert numbers.difference().reason is None
+    assert Compared(np.ones(2), np.ones(3)).difference().reason == "the shape is [3], it was [2]"
