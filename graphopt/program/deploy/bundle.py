@@ -142,12 +142,15 @@ def write_several(
     replaced = replaced_files(path)
     try:
         stored = stored_bytes(weights)
-        emitted = emit_several(name, choices, points, stored, version.Origin(PRODUCER, digest))
-        files, known = _files(emitted, choices[0].target, stored, cache)
+        with letting_go(maps_of([stored])):
+            emitted = emit_several(name, choices, points, stored, version.Origin(PRODUCER, digest))
+            files, known = _files(emitted, choices[0].target, stored, cache)
+            manifest = Manifest(
+                name, emitted.description, (), (), known, PRODUCER, model=digest, levels=emitted.descriptions
+            )
+            _write(path, files, manifest, replaced)
     except KernelsError as error:
         raise BundleError(str(error)) from error
-    manifest = Manifest(name, emitted.description, (), (), known, PRODUCER, model=digest, levels=emitted.descriptions)
-    _write(path, files, manifest, replaced)
     return manifest
 
 
