@@ -102,7 +102,7 @@ class Workplace:
             shared = {name: self._shared(tensor) for name, tensor in given.handed.items()}
             one_thread = any(node.op_type in SHARED_ROWS for node in model.graph)
             engine = Engine(path, shared, alone=alone, frugal=bool(rooms), defining=defining, one_thread=one_thread)
-            maps = maps_of(tensor.numpy() for tensor in given.handed.values())
+            maps = maps_of([tensor.numpy() for tensor in given.handed.values()])
             return Runner(engine, names, rooms, maps if sum(one.nbytes for one in maps) >= LARGE_MAPS else ())
         weights = {name: self._file(tensor) for name, tensor in given.handed.items()}
         held = sum(tensor.nbytes for tensor in given.handed.values())
