@@ -346,7 +346,24 @@ def at(value: Size | int, sizes: Mapping[str, int]) -> int:
 
 def in_dims(value: Size | int, dims: Mapping[str, Size]) -> Size | int:
     """A number in other dims that take the place of its own, by name."""
-    return value.at(dims) if isinstance(value, Size) else value  # type: ignore[arg-type]
+    if not isinstance(value, Size):
+        return value
+    total: Size | int = 0
+    for product, factor in value.terms:
+        term: Size | int = factor
+        for atom in product:
+            term = term * _atom_in_dims(atom, dims)
+        total = total + term
+    return total
+
+
+def _atom_in_dims(atom: Atom, dims: Mapping[str, Size]) -> Size | int:
+    if isinstance(atom, Dim):
+        return dims[atom.name]
+    left, right = in_dims(atom.left, dims), in_dims(atom.right, dims)
+    if atom.kind == "quotient":
+        return left // right
+    return least(left, right) if atom.kind == "least" else greatest(left, right)
 
 
 def range_of(value: Size | int) -> tuple[int, int]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
@@ -203,7 +202,7 @@ class Runner:
     def run(self, feed: dict[str, object], seconds: float | None = None) -> Sequence[object]:
         """The outputs in order; raises CannotRun with the engine's words, or OutOfTime."""
         try:
-            with letting_go(self._maps) if self._maps else nullcontext():
+            with letting_go(self._maps):
                 return self._engine.run(feed, seconds, self._rooms)
         finally:
             for value in feed.values():

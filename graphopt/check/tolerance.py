@@ -179,7 +179,7 @@ class _Floats:
     """
 
     def __init__(self, expected: np.ndarray, found: np.ndarray, limit: float | None, nature: Nature) -> None:
-        self.expected = expected
+        self._kind = expected.dtype, expected.shape
         self._expected, self._found, self._nature = np.atleast_1d(expected), np.atleast_1d(found), nature
         self._spacing = SPACING[expected.dtype.name]
         self._limit = LIMITS[expected.dtype.name] if limit is None else limit
@@ -187,8 +187,10 @@ class _Floats:
         self._noise: np.ndarray | None = None  # how far samples are at most
         self._undecided: np.ndarray | None = None  # where a sample is infinite or NaN otherwise
 
-    def add(self, sample: np.ndarray) -> None:
-        """Take a sample into account, of the same type and shape."""
+    def add(self, sample: object) -> None:
+        """Take a sample into account; one of another type or shape tells nothing."""
+        if not isinstance(sample, np.ndarray) or (sample.dtype, sample.shape) != self._kind:
+            return
         sample = np.atleast_1d(sample)
         if self._noise is None:
             self._noise = np.zeros(sample.shape)
@@ -273,11 +275,6 @@ class _Floats:
         return distance, scale, noise if self._undecided is None else np.where(self._undecided[block], 0.0, noise)
 
 
-def _are_alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether both are of one type and shape."""
-    return (one.dtype, one.shape) == (other.dtype, other.shape)
-
-
 class Compared:
     """Two outputs, as `compare` has them, whose samples come one after the other and are not kept if they are large."""
 
@@ -287,14 +284,14 @@ class Compared:
         self._floats: _Floats | None = None
         if not isinstance(expected, np.ndarray) or not isinstance(found, np.ndarray) or not expected.size:
             return
-        if _are_alike(expected, found) and expected.dtype.name in SPACING:
+        if (expected.dtype, expected.shape) == (found.dtype, found.shape) and expected.dtype.name in SPACING:
             self._floats = _Floats(expected, found, limit, nature)
 
     def add(self, sample: object) -> None:
         """Take another result of the model into account."""
         if self._floats is None:
             self._samples.append(sample)
-        elif isinstance(sample, np.ndarray) and _are_alike(self._floats.expected, sample):
+        else:
             self._floats.add(sample)
 
     def difference(self) -> Difference:

@@ -88,7 +88,8 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         made, refusals = None, []
         ways = [(work, True), (original, True), (work, False)]  # of work all sizes share the weights
         # Tensors of two dims that are greatest together may be equal by chance: then only other sizes tell them apart.
-        frees = [free, *([] if free.apart() == free else [free.apart()])]
+        apart = free.apart()
+        frees = (free,) if apart == free else (free, apart)
         for (source, computing), dims_apart in itertools.product(ways, frees):
             make_one = partial(make_of, source, dims_apart, computing=computing)
             try:

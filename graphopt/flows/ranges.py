@@ -17,7 +17,7 @@ from graphopt.model.dimensions import DimValue, name_batch, symbols_of
 from graphopt.model.formulas import formula_at
 from graphopt.model.text import nearest, shown
 from graphopt.model.tied import equal_dims
-from kernels.size import Dim, Size, at, free, in_dims, range_of
+from kernels.size import Dim, Size, Undecided, at, free, in_dims, range_of
 
 COMPARED_AT = (1, 7, 16, 33, 128)  # besides the least and the greatest size
 DRAWN = 2  # sizes more, drawn from the whole range
@@ -39,14 +39,18 @@ class FreeDims:
         return {**named, **{name: at(size, sizes) for name, size in self.tied.items()}}
 
     def apart(self) -> FreeDims:
-        """The same with another greatest size for each dim that a run sets, no less than it was."""
+        """The same with another greatest size for each dim that a run sets, none less, where formulas have sizes there."""
         dims, taken = [], set[int]()
         for dim in self.dims:
             most = next(size for size in itertools.count(dim.most) if size not in taken)
             taken.add(most)
             dims.append(replace(dim, most=most))
         known = {dim.name: free(dim) for dim in dims}
-        return replace(self, dims=tuple(dims), tied={name: in_dims(size, known) for name, size in self.tied.items()})
+        try:
+            tied = {name: in_dims(size, known) for name, size in self.tied.items()}
+        except Undecided:  # a formula has no size beyond the range
+            return self
+        return replace(self, dims=tuple(dims), tied=tied)
 
     def sizes_at(self, point: Sequence[int]) -> dict[str, int]:
         """The sizes that a run sets, by name."""

@@ -99,6 +99,9 @@ def _map_of(array: object) -> tuple[mmap.mmap | None, bool]:
 def letting_go(arrays: Iterable[object]) -> Iterator[None]:
     """Let go of pages of these arrays again and again while the block runs, which works on one after the other."""
     known, ended = tuple(arrays), threading.Event()
+    if not known:
+        yield
+        return
 
     def rest() -> None:
         while not ended.wait(EVERY):

@@ -2,8 +2,9 @@
 
 A *cone* is a set of nodes that depend on constants only; its *frontier* are the values that other nodes read. Only the
 frontier is written out, and only when that costs no more bytes than the constants it makes superfluous, or fits the
-budget for growth. A frontier tensor of one repeated value (a splat) becomes a ConstantOfShape. When a frontier
-value is refused its node stays, and the node's own inputs become the frontier.
+budget for growth, of which what decides dims by its data takes nothing. A frontier tensor of one repeated value (a
+splat) becomes a ConstantOfShape. When a frontier value is refused its node stays, and the node's own inputs become the
+frontier.
 """
 
 from __future__ import annotations

@@ -145,12 +145,12 @@ def sample_points(
         usual = (dim.most, dim.most * 3 // 4 | 1, dim.most // 2 | 1, dim.most - 1, dim.most - 2, dim.most // 4)
         inside = [one for one in usual if max(2, dim.least) <= one <= dim.most]
         beyond = [dim.most + step for step in (1, 2, 3)]
-        one = list(dict.fromkeys((*inside, *beyond)))
+        sizes = list(dict.fromkeys((*inside, *beyond)))
         # Where two dims have one size, passes see tensors that are equal by chance.
-        others = {size for ladder in ladders for size in ladder}
-        other = [size for size in one if size == dim.most or size not in without.get(dim, ())]
-        one = other if len(other) >= DEGREE + 2 else one
-        apart = (dim.most, *(size for size in one if size not in others), *one)
+        taken = {size for ladder in ladders for size in ladder}
+        left = [size for size in sizes if size == dim.most or size not in without.get(dim, ())]
+        sizes = left if len(left) >= DEGREE + 2 else sizes
+        apart = (dim.most, *(size for size in sizes if size not in taken), *sizes)
         ladders.append(list(dict.fromkeys(apart))[: DEGREE + 2])
     found = [
         tuple(ladder[one] for ladder, one in zip(ladders, numbers, strict=True))

@@ -14,7 +14,7 @@ from kernels.dtype import DType
 from kernels.kernel import Operand, write_kernel
 from kernels.llvm.module import Module
 from kernels.run import Executable
-from kernels.size import Dim, Size, Undecided, at, bound, free, greatest, is_free, least, range_of
+from kernels.size import Dim, Size, Undecided, at, bound, free, greatest, in_dims, is_free, least, range_of
 from kernels.target import host
 
 B, S = Dim("b", 1, 5, 0), Dim("s", 1, 9, 1)
@@ -51,6 +51,17 @@ def test_a_size_is_what_plain_numbers_give(number: tuple[Size | int, list[int]])
     assert [at(size, run) for run in RUNS] == values
     low, high = range_of(size)
     assert low <= min(values) and max(values) <= high == bound(size)
+
+
+@settings(deadline=None, max_examples=200)
+@given(numbers())
+def test_a_size_in_dims_of_a_longer_range_is_the_same_number(number: tuple[Size | int, list[int]]) -> None:
+    size, values = number
+    try:
+        moved = in_dims(size, {"b": free(Dim("b", 1, 6, 0)), "s": free(Dim("s", 1, 13, 1))})
+    except Undecided:  # of a divisor that may be 0 there
+        return
+    assert [at(moved, run) for run in RUNS] == values
 
 
 def test_a_product_with_a_negative_number_reaches_down_by_its_greatest_factor() -> None:
