@@ -39,7 +39,7 @@ class FreeDims:
         return {**named, **{name: at(size, sizes) for name, size in self.tied.items()}}
 
     def apart(self) -> FreeDims:
-        """The same with another greatest size for each dim that a run sets, none less, where formulas have sizes there."""
+        """The same with a greatest size of its own for each dim that a run sets; itself where formulas forbid that."""
         dims, taken = [], set[int]()
         for dim in self.dims:
             most = next(size for size in itertools.count(dim.most) if size not in taken)
