@@ -16,7 +16,8 @@ import onnx_ir as ir
 from graphopt.check.edges import cast_edges
 from graphopt.check.feeds import Feed
 from graphopt.check.narrowed import narrowed
-from graphopt.check.runner import CannotRun, Workplace
+from graphopt.check.runner import CannotRun, Runner, Workplace
+from graphopt.check.stored import stored_short
 from graphopt.check.work import NODE
 from graphopt.lazy import Lazy
 from graphopt.model import constants, nodes
@@ -53,6 +54,7 @@ class Double:
         self._reference: reference.ReferenceEvaluator | None = None
         self._workplace, self._wide = workplace, wide
         self._is_proved = False  # the reference evaluator has given what the original gives, for some feed
+        self._runner: Runner | None = None  # None: the reference evaluator runs it, or nothing does
         try:
             self._runner = workplace.runner(wide, sound, alone=True)
         except CannotRun:
@@ -69,16 +71,7 @@ class Double:
     def run(self, feed: Feed, like: Sequence[object]) -> list[object]:
         """The outputs, in the types of those that they are `like`; raises CannotRun."""
         wide = {name: value if name in self._narrow else _widened(value) for name, value in feed.items()}
-        if self._reference is None:
-            found = list(self._runner.run(wide))
-        else:
-            try:
-                with np.errstate(all="ignore"):
-                    found = list(self._reference.run(None, wide))
-            except Exception:  # as above; it has not all that ONNX defines
-                self._reference = None
-                self._runner = narrowed(self._workplace, self._wide)
-                found = list(self._runner.run(wide))
+        found = self._outputs(wide)
         del wide
         outputs: list[object] = []
         for other in like[: len(found)]:
@@ -88,6 +81,33 @@ class Double:
             if not self._is_proved:
                 raise CannotRun("the reference evaluator computes something else")
         return outputs
+
+    def _outputs(self, wide: Feed) -> list[object]:
+        if self._reference is not None:
+            try:
+                with np.errstate(all="ignore"):
+                    return list(self._reference.run(None, dict(wide)))
+            except Exception:  # as above; it has not all that ONNX defines
+                self._reference = None
+                self._runner = narrowed(self._workplace, self._wide)
+        if self._runner is None:
+            raise CannotRun("nothing runs it in float64")
+        return list(self._runner.run(wide))
+
+
+class Stored:
+    """A model of any size with its short floats stored in their types between operators, in ONNX Runtime."""
+
+    def __init__(self, workplace: Workplace, model: ir.Model) -> None:
+        """Raises CannotRun where nothing is stored so."""
+        stored = stored_short(model)
+        if stored is None:
+            raise CannotRun("it has no sequences or no short floats")
+        self._runner = workplace.runner(stored, True, alone=True)
+
+    def run(self, feed: Feed, like: Sequence[object]) -> list[object]:
+        """The outputs, as many as those that they are `like`; raises CannotRun."""
+        return list(self._runner.run(feed))[: len(like)]
 
 
 class Definition:

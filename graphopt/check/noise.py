@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.check.double import Definition, Double, has_short_types
+from graphopt.check.double import Definition, Double, Stored, has_short_types
 from graphopt.check.feeds import EXACT, Feed
 from graphopt.check.gates import Gates, gates_of, has_squares, squares_of, widths_of
 from graphopt.check.held import Held
@@ -91,7 +91,7 @@ class Noise:
         # Inputs that hold weights, as a training step has them: they are moved as weights are.
         self._fed = [value.name or "" for value in model.graph.inputs if value.const_value is not None]
         self._runners: dict[str, Runner | None] = {}
-        self._computed: dict[str, Double | Definition | None] = {}
+        self._computed: dict[str, Double | Definition | Stored | None] = {}
         self._plain: tuple[ir.Model, bool] | None = None
         self._gated: dict[Cut, _Gated | None] = {}
         # What moves a step of Adam most is tried early: samples of a large one take long.
@@ -184,11 +184,20 @@ class Noise:
                 if way == "double":
                     self._computed[way] = self._in_double(plain, is_sound)
                 elif way == "defined" or (is_sound and has_short_types(plain)):
-                    self._computed[way] = Definition(plain, self._work())
+                    self._computed[way] = self._defined(way, plain)
             found = self._computed[way]
             return None if found is None else found.run(case.feed, case.outputs)
         except CannotRun:
             return None
+
+    def _defined(self, way: str, plain: ir.Model) -> Definition | Stored:
+        """The model as ONNX defines it; raises CannotRun. A sample of a large one comes from ONNX Runtime."""
+        try:
+            return Definition(plain, self._work())
+        except CannotRun:
+            if way == "defined":
+                raise
+            return Stored(self._workplace, plain)
 
     def _in_double(self, plain: ir.Model, is_sound: bool) -> Double:
         """The model in float64, tried on an ordinary case: where rounding decides all, floats tell nothing of it."""

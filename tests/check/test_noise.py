@@ -398,3 +398,40 @@ def test_what_the_evaluator_cannot_run_stays_of_float32() -> None:
         found = Double(workplace, model, 1)
         (one,) = found.run(feed, [np.ones((1, 1, 2, 2), np.float32)])
     assert np.array_equal(one, np.ones((1, 1, 2, 2)))
+
+
+def test_a_model_that_neither_engine_runs_in_float64_is_refused_at_every_feed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("not implemented")
+
+    monkeypatch.setattr("onnx.reference.ReferenceEvaluator.run", fail)
+    text = """g (float[1,1,4,4] x, bool c) => (float[1,1,4,4] y) {
+        y = If(c) <then_branch = t () => (float[1,1,4,4] p) { p = Conv<pads = [1, 1, 1, 1]>(x, w) },
+                   else_branch = e () => (float[1,1,4,4] q) { q = Neg(x) }> }"""
+    model = load(support.model(text, w=np.full((1, 1, 3, 3), 0.1, np.float32)))
+    feed = {"x": np.ones((1, 1, 4, 4), np.float32), "c": np.array(True)}
+    with Workplace() as workplace:
+        found = Double(workplace, model, work=0)
+        for reason in ("no operator of the main graph", "nothing runs it in float64"):
+            with pytest.raises(CannotRun, match=reason):
+                found.run(feed, [np.ones((1, 1, 4, 4), np.float32)])
+
+
+SHUT = """g (float16[2,4] scores, bool[2,4] seen) => (float16[2,4] y) {
+    mask = Where(seen, zero, least) masked = Add(scores, mask) y = Softmax(masked)
+}"""
+
+
+def test_numbers_of_float16_are_stored_between_operators_of_a_large_model() -> None:
+    """-65504 and a score are -65504 in float16: a row that sees nothing is level. ONNX Runtime keeps the scores."""
+    least, zero = np.array(-65504, np.float16), np.array(0, np.float16)
+    model = load(support.model(SHUT, least=least, zero=zero))
+    scores = np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.float16)
+    feed = {"scores": scores, "seen": np.array([[False] * 4, [True] * 4])}
+    with Workplace() as workplace:
+        runner = workplace.runner(model, True)
+        case = Case(feed, runner.run(feed), "grid")
+        (sample,) = Noise(workplace, model, runner, True, lambda: LARGE, [case]).moved(case, "definition") or ()
+    assert np.asarray(sample)[0].tolist() == [0.25] * 4
+    assert np.asarray(case.outputs[0])[0, 3] > 0.5
+    assert np.allclose(np.asarray(sample)[1].astype("f4"), np.asarray(case.outputs[0])[1].astype("f4"), atol=1e-3)
