@@ -24,7 +24,7 @@ from graphopt.program.make import COMPARE_SECONDS, Form
 from graphopt.program.regions.precision import PrecisionName
 from graphopt.program.subprograms import is_nested, undeclared, with_bodies
 from graphopt.program.tuning import Tuning
-from graphopt.program.widening import widened
+from graphopt.program.widening import MANY, widened
 from graphopt.rewrite.optimizer import optimize_verified
 from kernels.target import Target, TargetName, named
 
@@ -89,7 +89,7 @@ def optimized(
     open_ones = undeclared(work) + 1
     while undeclared(work) < open_ones:  # what one loop gives may tell how often the next one runs
         open_ones = undeclared(work)
-        spelled_out = widened(expanded(without_control_flow(collected(expanded(work)))))
+        spelled_out = widened(expanded(without_control_flow(collected(expanded(work)))), 0 if skip else MANY)
         if spelled_out is not work:
             work = _optimized(spelled_out, skip, checked=checked, growth=growth)
     return with_bodies(work, better)
