@@ -7,7 +7,7 @@ count (a size, a length, a number of trips, k) must stay small. Everything else 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -60,6 +60,7 @@ CARRIERS: Mapping[str, tuple[int, ...] | None] = {
 }  # fmt: skip
 DICTIONARIES = frozenset({"TfIdfVectorizer", "LabelEncoder", "CategoryMapper"})  # their integers are what they look for
 LABELLED = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})  # the second operand names classes
+MASKED = 2  # the bound of a mask, whose running sums are positions: as many places as there are numbers at the most
 LEAST_CONSTANT = 1e-3  # smaller ones are epsilons, near which values lie anyway
 COMPARISONS = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Clip", "Min", "Max", "Mod"})
 
@@ -167,7 +168,8 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
         if value is not None and (positions is None or position in positions):
             use = found.setdefault(value, Use())
             for one in after:
-                use.join(one)
+                summed = kind == "CumSum" and one.bound is not None
+                use.join(replace(one, bound=min(one.bound or 0, MASKED)) if summed else one)
 
 
 def _length(node: ir.Node, table: ir.Value | None, axis: int = 0) -> int | None:

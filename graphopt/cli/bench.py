@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import get_args
 
@@ -126,4 +127,5 @@ def _print(screen: Screen, record: msgspec.Struct) -> None:
         table.add(one.peer, one.precision, f"{one.peer_ms:.3f} ms")
         screen.table(table)
         screen.line(f"{'ratio':<13} {one.ratio:.2f}, {one.low:.2f} to {one.high:.2f}; above 1 ours is faster")
-        screen.line(f"{'difference':<13} {one.max_abs:.1e}, {one.max_rel:.1e} of the largest element")
+        apart = f"{one.max_abs:.1e}, {one.max_rel:.1e} of the largest element"
+        screen.line(f"{'difference':<13} {apart if math.isfinite(one.max_abs) else 'the outputs have other dims'}")

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.check.feeds import make_feed
 from graphopt.check.given import Feeds, read_feeds
-from graphopt.check.inputs import inputs_of
 from graphopt.check.lineage import STEPS
+from graphopt.check.plain import plain_feed
 from graphopt.flows.compile import compile
 from graphopt.flows.records.bench import BenchRecord
 from graphopt.flows.source import resize
@@ -66,7 +65,7 @@ def measure(
         read_manifest(bundle)  # of a program that has a library
         program = Bundle(bundle, threads=threads)
     own = read_feeds(model, feeds)
-    drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")
+    drawn = own[0].feed if own else plain_feed(model)
     feed = {name: np.asarray(value) for name, value in drawn.items()}
     precision = _precision_of(model) if bundle is None else COMPILED
     ours = Side("graphopt", precision, partial(program.run, None, feed))

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from graphopt.check.feeds import make_feed
-from graphopt.check.inputs import inputs_of
+from graphopt.check.plain import plain_feed
 from graphopt.errors import OptionError
 from graphopt.flows.records.run import BUNDLE
 from graphopt.memory.contract import contract_options
@@ -151,7 +150,7 @@ def _drawn(given: Tensor) -> Callable[[], np.ndarray]:
 
 def _model(path: Path, threads: int) -> Runnable:
     model = load(path)
-    feed = {name: np.asarray(value) for name, value in make_feed(inputs_of(model), {}, "normal").items()}
+    feed = {name: np.asarray(value) for name, value in plain_feed(model).items()}
     options = contract_options()
     options.intra_op_num_threads = threads
     try:

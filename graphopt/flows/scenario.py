@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from graphopt.check.feeds import make_feed
 from graphopt.check.given import Feeds, read_feeds
-from graphopt.check.inputs import inputs_of
+from graphopt.check.plain import plain_feed
 from graphopt.errors import OptionError
 from graphopt.flows.compile import compile
 from graphopt.flows.records.scenario import ScenarioRecord, ServedLine
@@ -83,7 +82,7 @@ def serve(
     if shapes or dims:
         resize(model, shapes or {}, dims or {})
     own = read_feeds(model, feeds)
-    drawn = own[0].feed if own else make_feed(inputs_of(model), {}, "normal")
+    drawn = own[0].feed if own else plain_feed(model)
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
         folder = Path(made)
         if bundle is None:

@@ -8,6 +8,7 @@ import pytest
 import graphopt
 from graphopt.check.feeds import DRAWS, Draw, make_feed
 from graphopt.check.inputs import inputs_of
+from graphopt.check.plain import plain_feed
 from graphopt.check.sizes import first_sizes, more_sizes
 from graphopt.check.uses import uses_of
 from graphopt.model.load import load
@@ -168,3 +169,28 @@ def test_indices_are_not_all_one(draw: Draw) -> None:
     table = np.arange(20, dtype=np.float32).reshape(5, 4)
     ids = _feeds("g (int64[2,3] i) => (float[2,3,4] y) { y = Gather(table, i) }", draw, table=table)["i"]
     assert ids.tolist() == ([[1, 2, 3], [4, 0, 1]] if draw == "ones" else [[4, 3, 2], [1, 0, 4]])
+
+
+def test_a_mask_whose_running_sums_are_positions_is_one() -> None:
+    text = """g (int64[1,12] mask) => (float[1,12,2] y) {
+        sums = CumSum(mask, axis) kept = Mul(sums, mask) at = Sub(kept, one) y = Gather(t, at)
+    }"""
+    tensors = {"t": TABLE, "axis": np.array(1), "one": np.array(1)}
+    for draw in ("normal", "positive", "grid"):
+        assert set(_feeds(text, draw, **tensors)["mask"].reshape(-1)) == {0, 1}
+    assert uses_of(load(support.model(text, **tensors)))["mask"].bound == 2
+
+
+def test_a_plain_feed_is_one_that_the_model_runs_on() -> None:
+    """The sum of all indices is an index: of the plain draws only zeros, a row of ones or less fits the table."""
+    text = (
+        "g (int64[12] i, float[2] x) => (float[2] y) { s = ReduceSum<keepdims = 0>(i) r = Gather(t, s) y = Add(r, x) }"
+    )
+    model = load(support.model(text, t=TABLE))
+    assert int(np.sum(np.asarray(make_feed(inputs_of(model), {}, "normal")["i"]))) >= 20
+    feed = plain_feed(model)
+    assert int(np.sum(np.asarray(feed["i"]))) < 20
+    floats = load(support.model("g (float[3] x) => (float[3] y) { y = Neg(x) }"))
+    assert np.array_equal(
+        np.asarray(plain_feed(floats)["x"]), np.asarray(make_feed(inputs_of(floats), {}, "normal")["x"])
+    )

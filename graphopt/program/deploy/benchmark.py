@@ -8,6 +8,7 @@ take turns.
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +50,7 @@ class Comparison:
     ratio: float  # median of peer / ours, pair by pair: above 1, ours is faster
     low: float  # of the 95 % bootstrap interval
     high: float
-    max_abs: float
+    max_abs: float  # infinite where data decides dims, and the peer's are others
     max_rel: float  # of the largest element of an output
 
 
@@ -168,6 +169,8 @@ def interval(ratios: npt.NDArray[np.float64]) -> tuple[float, float, float]:
 def _difference(theirs: Sequence[Array], ours: Sequence[Array]) -> tuple[float, float]:
     max_abs = max_rel = 0.0
     for one, other in zip(theirs, ours, strict=True):
+        if one.shape != other.shape:
+            return math.inf, math.inf
         if not one.size:
             continue
         gap = float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max())

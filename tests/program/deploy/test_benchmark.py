@@ -43,6 +43,13 @@ def test_differences_are_of_the_results() -> None:
     assert found.max_abs == 2 and found.max_rel == 0.5
 
 
+def test_outputs_of_other_dims_are_told_apart() -> None:
+    """Data may decide the dims, and rounding the data."""
+    ours = Side("ours", "f32", lambda: [np.ones(2, np.float32)])
+    (found,) = compare_sides(ours, [Side("peer", "f32", lambda: [np.ones(3, np.float32)])], rounds=3)
+    assert found.max_abs == found.max_rel == np.inf
+
+
 def test_onnxruntime_runs_and_a_missing_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     proto = support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }").SerializeToString()
     side = onnxruntime_side(proto, {"x": np.zeros(4, np.float32)}, 1)
