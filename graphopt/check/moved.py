@@ -20,6 +20,7 @@ from graphopt.model.nodes import graphs_of
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
 STEP = 32  # units in the last place, by which numbers that are rounded to steps are moved: as many count as equal
+LEAST_SHARE = 0.25  # of these units: one more than rounding is
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
 
@@ -75,13 +76,15 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
 def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Model | None:
     """A copy in which floats that are rounded to steps, and their scales, are moved by as much as counts as equal.
 
-    A unit in the last place moves few elements over a tie, and a program that is right moves others. None without any
-    such float in the main graph. `later`: only those that are made of numbers which were rounded to steps before: an
-    input's ties may be meant, while sums of such numbers lie anywhere. Such is a recurrent layer's state from its
-    second step on, which the scale of the matrix that it meets moves.
+    A unit in the last place moves few elements over a tie, and a program that is right moves others. Each second seed
+    moves all the other way of the one before it. Numbers are moved by different shares of the width: where all go as
+    far as the scale that is made of them, their quotient stays. None without any such float in the main graph.
+    `later`: only those that are made of numbers which were rounded to steps before: an input's ties may be meant, while
+    sums of such numbers lie anywhere. Such is a recurrent layer's state from its second step on, which the scale of the
+    matrix that it meets moves.
     """
     copy = model.clone()
-    facts, generator = Facts(copy), np.random.default_rng([20263, seed])
+    facts, generator, way = Facts(copy), np.random.default_rng([20263, seed // 2]), 1 - 2 * (seed % 2)
     count = 0
     for node, places in _stepped(copy, later=later):
         for place in places:
@@ -91,8 +94,9 @@ def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Mo
                 continue
             tensor, dims, name = facts.tensor(value), facts.shape(value), f"{node.outputs[0].name}:step{place}"
             along = dims[-1] if dims and isinstance(dims[-1], int) and tensor is None else 1
-            signs = generator.choice([-1, 1], along if tensor is None else tensor.numpy().shape)
-            factor = 1 + STEP * SPACING[kind.numpy().name] * signs
+            drawn = along if tensor is None else tensor.numpy().shape
+            shares = way * generator.choice([-1, 1], drawn) * generator.uniform(LEAST_SHARE, 1, drawn)
+            factor = 1 + STEP * SPACING[kind.numpy().name] * shares
             if tensor is not None:
                 moved = _constant(copy.graph, name, tensor.numpy() * factor, kind)
             else:

@@ -314,12 +314,15 @@ def test_what_is_rounded_to_steps_moves_by_what_counts_as_equal() -> None:
         q = QuantizeLinear(a, scale, zero)
         y = DequantizeLinear(q, scale, zero)
     }"""
-    moved = moved_steps(load(support.model(text)))
-    assert moved is not None
+    moved, back = (moved_steps(load(support.model(text)), seed) for seed in (0, 1))
+    assert moved is not None and back is not None
     quantize, dequantize = (one for one in moved.graph if "Quantize" in one.op_type or "Dequantize" in one.op_type)
-    factor = next(one for one in moved.graph if one.op_type == "Mul").inputs[1]
-    assert factor is not None and factor.const_value is not None
-    assert np.allclose(np.abs(factor.const_value.numpy() - 1), 32 * 2.0**-23) and factor.const_value.size == 8
+    units, units_back = (
+        next(2.0**23 * (one.inputs[1].const_value.numpy() - 1) for one in graph if one.op_type == "Mul")  # type: ignore[union-attr]
+        for graph in (moved.graph, back.graph)
+    )
+    assert units.size == 8 and np.abs(units).max() <= 32 and np.abs(units).min() >= 8
+    assert np.unique(units).size == 8 and np.allclose(units, -units_back, atol=1)
     scales = [one.inputs[1] for one in (quantize, dequantize)]
     assert [one.name for one in scales if one is not None] == ["q:step1", "scale"]
     assert quantize.inputs[2] is dequantize.inputs[2]
