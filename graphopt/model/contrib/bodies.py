@@ -102,10 +102,13 @@ def _quick_gelu(node: Node) -> str:
     return f"a = {scalar(alpha)}\n c = CastLike(a, i0)\n x = Mul(i0, c)\n s = Sigmoid(x)\n y = Mul(i0, s)"
 
 
-def _fused_matmul(node: Node) -> str:
+def _fused_matmul(node: Node) -> str | None:
+    """None where an operand is transposed and its rank is not known yet."""
     lines = []
     for name, at in (("A", 0), ("B", 1)):
         rank, order = node.rank[at], None
+        if rank is None and (node.flag(f"trans{name}") or node.flag(f"transBatch{name}")):
+            return None
         if rank is not None and rank > 1:
             order = list(range(rank))
             if node.flag(f"transBatch{name}"):  # [rows, batch..., columns]

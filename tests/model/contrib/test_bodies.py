@@ -263,3 +263,16 @@ def test_results_that_a_node_leaves_out_have_names_in_its_body() -> None:
     got = support.session(ir.to_proto(read), optimized=True).run(None, feed)
     for one, other in zip(got, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_transposed_product_has_a_body_where_the_rank_is_known() -> None:
+    """Behind an operator of com.microsoft the rank is known when that one has its body."""
+    text = """g (float[2,8] x, float[3,8] w) => (float[2,3] y) {
+        v = com.microsoft.QuickGelu(w) y = com.microsoft.FusedMatMul<transB = 1>(x, v) }"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "{DOMAIN}" : 1]> {text}')
+    x, w = _f(2, 8), _f(3, 8)
+    gelu = w / (1 + np.exp(-1.702 * w))
+    program = graphopt.compile(model, threads=1)
+    (y,) = program.run(None, {"x": x, "w": w})
+    np.testing.assert_allclose(y, x @ gelu.T, rtol=1e-5, atol=1e-5)
+    assert not program.fallback
