@@ -111,10 +111,14 @@ def gather_block_quantized(node: Node) -> str | None:
 
 
 def matmul_bnb4(node: Node) -> str | None:
-    """A product with weights of bitsandbytes: a code for each of sixteen numbers, by the largest of its block."""
+    """A product with weights of bitsandbytes: a code for each of sixteen numbers, by the largest of its block.
+
+    The last block may have fewer.
+    """
     columns, depth, block = (nodes.int_attribute(node.node, name, 0) for name in ("N", "K", "block_size"))
     kind = nodes.int_attribute(node.node, "quant_type", 1)
-    if kind not in (0, 1) or not columns or not depth or not block or columns * depth % block:
+    total = columns * depth
+    if kind not in (0, 1) or total <= 0 or block < 2:
         return None
     if not nodes.int_attribute(node.node, "transB", 1):
         return None
@@ -122,8 +126,11 @@ def matmul_bnb4(node: Node) -> str | None:
     lines = [*unpacked("codes", "i1", (1,), 4, low_first=False), "places = Cast <to = 6> (codes)",
              f"table = Constant <value: tensor = float[16] {{{numbers}}}> ()",
              "shares = Gather <axis = 0> (table, places)", int_vector("in_blocks", -1, block),
-             "blocks = Reshape(shares, in_blocks)", "most_f = Cast <to = 1> (i2)", int_vector("one_each", -1, 1),
-             "most = Reshape(most_f, one_each)", "all = Mul(blocks, most)", int_vector("matrix", columns, depth),
-             "w_r = Reshape(all, matrix)", "w_t = Transpose <perm = [1, 0]> (w_r)", "w = CastLike(w_t, i0)",
+             int_vector("last", 0, -(-total // block) * block - 2 * -(-total // 2)), "whole = Pad(shares, last)",
+             "blocks = Reshape(whole, in_blocks)", "most_f = Cast <to = 1> (i2)", int_vector("one_each", -1, 1),
+             "most = Reshape(most_f, one_each)", "scaled = Mul(blocks, most)", int_vector("flat", -1),
+             "row = Reshape(scaled, flat)", int_vector("begin", 0), int_vector("end", total),
+             "all = Slice(row, begin, end)", int_vector("matrix", columns, depth), "w_r = Reshape(all, matrix)",
+             "w_t = Transpose <perm = [1, 0]> (w_r)", "w = CastLike(w_t, i0)",
              "y = MatMul(i0, w)"]  # fmt: skip
     return "\n ".join(lines)
