@@ -1,4 +1,4 @@
-"""Einsum of two operands as a batched matrix product of views, in f32.
+"""Einsum of two operands as a batched matrix product of views, in f32 or f64.
 
     "bijk,bkjl->bil"    A[b, i, (j k)] B[b, (j k), l]
 
@@ -28,8 +28,9 @@ from kernels.templates.gemm import GEMM, Gemm
 def lower_einsum(scope: Scope, node: ir.Node) -> None:
     """The region of the product, and copies around it; raises NotLowered where it is no product of two matrices."""
     label, output = f"Einsum '{node.name or node.outputs[0].name}'", node.outputs[0]
-    if len(node.inputs) != 2 or scope.dtype(output) is not DType.F32:
-        raise NotLowered(f"{label} is no product of two operands of float32.")
+    kind = scope.dtype(output)
+    if len(node.inputs) != 2 or kind not in (DType.F32, DType.F64):
+        raise NotLowered(f"{label} is no product of two operands of float32 or float64.")
     a, b = (scope.place(required_input(node, at)) for at in (0, 1))
     (left, right), result, sizes = read_equation(string_attribute(node, "equation", ""), [a.shape, b.shape])
     whole = all(
@@ -50,16 +51,17 @@ def lower_einsum(scope: Scope, node: ir.Node) -> None:
     aim = scope.result(output)
     dims = tuple(sizes[one] for one in made)
     is_last = made == result
-    buffer = aim.buffer if is_last else scope.temporary("product", output.name, 4 * prod(dims))
-    product = View.dense(buffer, DType.F32, (*lead, *counts[:2]))
+    buffer = aim.buffer if is_last else scope.temporary("product", output.name, kind.bytes * prod(dims))
+    product = View.dense(buffer, kind, (*lead, *counts[:2]))
     problem = Gemm(
         counts[0], counts[1], counts[2], lead, matrix_of(first, lead), matrix_of(second, lead),
         matrix_of(product, lead), False,
+        arithmetic="f64" if kind is DType.F64 else "f32",
     )  # fmt: skip
     buffers = {"a": first.buffer, "b": second.buffer, "c": buffer}
     scope.add(scope.kernel(GEMM, problem), buffers, (node,))
     if not is_last:
-        view = View.dense(buffer, DType.F32, dims).transposed([made.index(one) for one in result])
+        view = View.dense(buffer, kind, dims).transposed([made.index(one) for one in result])
         copy(scope, view, aim, (node,))
 
 

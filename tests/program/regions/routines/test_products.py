@@ -66,7 +66,7 @@ def test_general_products(
         ("bijc,bkc->kbji", [(2, 3, 4, 5), (2, 6, 5)]),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["f4", "i8"])
+@pytest.mark.parametrize("kind", ["f4", "f8", "i8"])
 def test_equations(equation: str, shapes: list[tuple[int, ...]], kind: str) -> None:
     inputs = [drawn(shape, kind, seed) for seed, shape in enumerate(shapes)]
     tolerance = {"f4": 1e-4, "f8": 1e-12}.get(kind, 0.0)
