@@ -55,8 +55,11 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         resize(model, {}, sizes)
         return model
 
-    def make_of(source: ir.Model, free: FreeDims, precision: Precision, *, computing: bool) -> Whole:
-        """`computing`: with sizes that the model computes with; else they only say how large something is."""
+    def make_of(source: ir.Model, free: FreeDims, precision: Precision, *, computing: bool, ranges: bool) -> Whole:
+        """`computing`: with sizes that the model computes with; else they only say how large something is.
+
+        `ranges`: what follows from a Range is computed by every run too.
+        """
         work, dims = source.clone(), free.dims
         points = (
             [dim.most for dim in dims],
@@ -65,7 +68,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         )
         spell_out_free_sides(work, [sized(work, free.at(point)) for point in points])
         caches = _caches(work, free) if asked.caches else NO_CACHES
-        held = with_sized_inputs(work, free.formula) if computing else ()
+        held = with_sized_inputs(work, free.formula, with_ranges=ranges) if computing else ()
         kinks = kinks_of(source, free.formula)
         skip = BY_SIZE | CUTTING if kinks else BY_SIZE
 
@@ -86,12 +89,13 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     precision = Precision(asked.precision)
     with telling(asked.progress):
         made, refusals = None, []
-        ways = [(work, True), (original, True), (work, False)]  # of work all sizes share the weights
+        # Of work all sizes share the weights.
+        ways = [(work, True, False), (work, True, True), (original, True, False), (work, False, False)]
         # Tensors of two dims that are greatest together may be equal by chance: then only other sizes tell them apart.
         apart = free.apart()
         frees = (free,) if apart == free else (free, apart)
-        for (source, computing), dims_apart in itertools.product(ways, frees):
-            make_one = partial(make_of, source, dims_apart, computing=computing)
+        for (source, computing, ranges), dims_apart in itertools.product(ways, frees):
+            make_one = partial(make_of, source, dims_apart, computing=computing, ranges=ranges)
             try:
                 made = make_one(precision)
                 break

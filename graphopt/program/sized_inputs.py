@@ -27,41 +27,58 @@ DIMS: Mapping[str, tuple[int, ...]] = {
 Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those that a run sets; None: it is none
 
 
-def with_sized_inputs(model: ir.Model, formula: Formula) -> list[tuple[Size | int, ...]]:
-    """Give a model such inputs, behind its own; what each holds, row by row. The model is changed."""
-    facts, held = Facts(model), dict[tuple[object, ...], ir.Value]()
-    numbers: list[tuple[Size | int, ...]] = []
+def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = False) -> list[tuple[Size | int, ...]]:
+    """Give a model such inputs, behind its own; what each holds, row by row. The model is changed.
 
-    def of(value: ir.Value) -> ir.Value | None:
+    `with_ranges`: every run computes what follows from a Range of no fixed length, as if that was no constant at one
+    size: an input that holds zero is added to it.
+    """
+    facts, inputs = Facts(model), _Inputs(model)
+    for node in tuple(model.graph):
+        if node.op_type == "Range" and not node.domain:
+            start = node.inputs[0]
+            given = None if start is None else inputs.of(facts, start, formula)
+            if given is not None:
+                _shift(model, node, given)
+            elif with_ranges and facts.known(node.outputs[0]).content is None:
+                _add(model, node, node.outputs[0], inputs.holding((), (0,)))
+        elif not all(facts.known(one).content is not None for one in node.outputs):
+            for at, value in enumerate(node.inputs):
+                if value is not None and not value.is_graph_input() and at not in DIMS.get(node.op_type, ()):
+                    given = inputs.of(facts, value, formula)
+                    if given is not None:
+                        node.replace_input_with(at, _as(model, node, given, value))
+    return inputs.numbers
+
+
+class _Inputs:
+    """The inputs that are added to a model, one for all that hold the same."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._made: dict[tuple[object, ...], ir.Value] = {}
+        self.numbers: list[tuple[Size | int, ...]] = []
+
+    def of(self, facts: Facts, value: ir.Value, formula: Formula) -> ir.Value | None:
         """The input that holds what a value holds; None where that is no number that follows from dims."""
         known = facts.known(value)
         if known.content is None or known.dtype not in INTEGERS:
             return None
-        items = known.content.reshape(-1).tolist()
-        found = [one if isinstance(one, int) else formula(one) for one in items]
+        found = [one if isinstance(one, int) else formula(one) for one in known.content.reshape(-1).tolist()]
         if all(isinstance(one, int) for one in found) or any(one is None for one in found):
             return None
-        key = known.content.shape, known.dtype, *map(str, items)
-        if key not in held:
-            made = ir.Value(
-                name=f"{NAME}:{len(numbers)}",
-                type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(known.content.shape),
-            )  # fmt: skip
-            model.graph.inputs.append(made)
-            numbers.append(tuple(one for one in found if one is not None))
-            held[key] = made
-        return held[key]
+        return self.holding(known.content.shape, tuple(one for one in found if one is not None))
 
-    for node in tuple(model.graph):
-        if node.op_type == "Range" and not node.domain:
-            _shift(model, facts, node, of)
-        elif not all(facts.known(one).content is not None for one in node.outputs):
-            for at, value in enumerate(node.inputs):
-                if value is not None and not value.is_graph_input() and at not in DIMS.get(node.op_type, ()):
-                    given = of(value)
-                    if given is not None:
-                        node.replace_input_with(at, _as(model, node, given, value))
-    return numbers
+    def holding(self, shape: tuple[int, ...], numbers: tuple[Size | int, ...]) -> ir.Value:
+        """The input of int64 that holds the numbers."""
+        key = shape, tuple(map(str, numbers))
+        if key not in self._made:
+            name = f"{NAME}:{len(self.numbers)}"
+            made = ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(shape))
+            self._model.graph.inputs.append(made)
+            self.numbers.append(numbers)
+            self._made[key] = made
+        return self._made[key]
 
 
 def _as(model: ir.Model, reader: ir.Node, given: ir.Value, like: ir.Value) -> ir.Value:
@@ -74,24 +91,32 @@ def _as(model: ir.Model, reader: ir.Node, given: ir.Value, like: ir.Value) -> ir
     return cast.outputs[0]
 
 
-def _shift(model: ir.Model, facts: Facts, node: ir.Node, of: Callable[[ir.Value], ir.Value | None]) -> None:
-    """Range(start, limit, delta) as Range(0, limit - start, delta) + start, where the start follows from dims."""
+def _shift(model: ir.Model, node: ir.Node, given: ir.Value) -> None:
+    """Range(start, limit, delta) as Range(0, limit - start, delta) + start, where an input holds the start."""
     start, limit, delta = node.inputs
-    given = None if start is None else of(start)
-    if given is None or start is None or limit is None:
+    if start is None or limit is None:
         return
     out = node.outputs[0]
-    kind = (start.dtype or ir.DataType.INT64).numpy()
-    zero = ir.node("Constant", [], {"value": ir.tensor(np.zeros((), kind))})
+    zero = ir.node("Constant", [], {"value": ir.tensor(np.zeros((), (start.dtype or ir.DataType.INT64).numpy()))})
     length = ir.node("Sub", [limit, start])
     plain = ir.node("Range", [zero.outputs[0], length.outputs[0], delta])
-    moved = ir.node("Add", [plain.outputs[0], _as(model, node, given, start)])
-    for one, word in ((zero, "zero"), (length, "length"), (plain, "plain"), (moved, "moved")):
+    for one, word in ((zero, "zero"), (length, "length"), (plain, "plain")):
         one.outputs[0].name = f"{out.name}/{word}"
         one.outputs[0].type = out.type
-    model.graph.insert_before(node, [zero, length, plain, moved])
+    model.graph.insert_before(node, [zero, length, plain])
+    _add(model, node, plain.outputs[0], given)
+    model.graph.remove(node, safe=True)
+
+
+def _add(model: ir.Model, node: ir.Node, plain: ir.Value, given: ir.Value) -> None:
+    """Whoever reads what a Range gives reads the sum of `plain` and an input instead."""
+    out = node.outputs[0]
+    moved = ir.node("Add", [plain, _as(model, node, given, out)])
+    moved.outputs[0].name, moved.outputs[0].type, moved.outputs[0].shape = f"{out.name}/moved", out.type, out.shape
     ir.convenience.replace_all_uses_with(out, moved.outputs[0])
     for position, value in enumerate(model.graph.outputs):
         if value is out:
             model.graph.outputs[position] = moved.outputs[0]
-    model.graph.remove(node, safe=True)
+    if plain is out:
+        moved.replace_input_with(0, out)
+    model.graph.insert_after(node, moved)
