@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -38,6 +38,7 @@ class Fit:
     points: tuple[Point, ...]
     kinks: tuple[Kink, ...] = ()
     steps: tuple[Operation, ...] = ()
+    _known: dict[tuple[int, ...], dict[Product, Fraction] | None] = field(default_factory=dict, compare=False)
 
     def number(self, numbers: Sequence[int], where: str) -> Size | int:
         """The polynomial through the numbers; raises Differs where there is none of a low degree."""
@@ -74,28 +75,58 @@ class Fit:
 
     def _solved(self, numbers: tuple[int, ...], where: str) -> dict[Product, Fraction]:
         """Factors by products: the fewest terms of the least degree that fit, by elimination."""
-        names = [dim.name for dim in self.dims]
-        for terms in self._bases():
-            rows = []
-            for point, number in zip(self.points, numbers, strict=True):
-                sizes = dict(zip(names, point, strict=True))
-                rows.append([*(Fraction(prod(atom.at(sizes) for atom in term)) for term in terms), Fraction(number)])
-            solution = _eliminated(rows, len(terms))
-            if solution is not None:
-                return {term: factor for term, factor in zip(terms, solution, strict=True) if factor}
-        raise Differs(f"{where} is no polynomial of the sizes")
+        if numbers not in self._known:
+            solved = (self._factors(numbers, terms, self.points) for terms in self._bases(numbers))
+            self._known[numbers] = next((one for one in solved if one is not None), None)
+        found = self._known[numbers]
+        if found is None:
+            raise Differs(f"{where} is no polynomial of the sizes")
+        return found
 
-    def _bases(self) -> Iterator[list[Product]]:
+    def _factors(
+        self, numbers: Sequence[int], terms: Sequence[Product], points: Sequence[Point], *, only: bool = True
+    ) -> dict[Product, Fraction] | None:
+        """The factors of terms that give the numbers at the points; None where there are none, or not these `only`."""
+        names = [dim.name for dim in self.dims]
+        rows = []
+        for point, number in zip(points, numbers, strict=True):
+            sizes = dict(zip(names, point, strict=True))
+            rows.append([*(Fraction(prod(atom.at(sizes) for atom in term)) for term in terms), Fraction(number)])
+        solution = _eliminated(rows, len(terms), only=only)
+        if solution is None:
+            return None
+        return {term: factor for term, factor in zip(terms, solution, strict=True) if factor}
+
+    def _bases(self, numbers: Sequence[int]) -> Iterator[list[Product]]:
         """Sets of terms, each without further ones: products of dims, then those with one of the dims squared.
 
-        First of the dims alone; then with what turns in the place of its dim, and then beside it.
+        First of the dims alone; then with what turns in the place of its dim, and then beside it. What the numbers
+        are not along one dim alone, at the first sizes of the others, they are in no product.
         """
-        for atoms in itertools.product(*(self._atoms(dim) for dim in self.dims)):
-            single: list[list[Product]] = [[(), *((atom,) for atom in some)] for some in atoms]
-            yield _products(single)
-            for number, some in enumerate(atoms):
-                for pairs in _PAIRS if len(some) > 1 else _PAIRS[1:]:
-                    yield _products([*single[:number], [*single[number], *pairs(some, 2)], *single[number + 1 :]])
+        atoms = [self._atoms(dim) for dim in self.dims]
+        alone = [self._alone(numbers, at, choices) for at, choices in enumerate(atoms)]
+        for chosen in itertools.product(*(range(len(choices)) for choices in atoms)):
+            some = [choices[one] for choices, one in zip(atoms, chosen, strict=True)]
+            fails = [at for at, one in enumerate(chosen) if not alone[at][one]]
+            single: list[list[Product]] = [[(), *((atom,) for atom in one)] for one in some]
+            if not fails:
+                yield _products(single)
+            for number, one in enumerate(some):
+                if fails in ([], [number]):
+                    for pairs in _PAIRS if len(one) > 1 else _PAIRS[1:]:
+                        yield _products([*single[:number], [*single[number], *pairs(one, 2)], *single[number + 1 :]])
+
+    def _alone(self, numbers: Sequence[int], at: int, choices: Sequence[tuple[Atom, ...]]) -> list[bool]:
+        """Whether the numbers may be a sum of such unknowns along one dim, all others as they are first."""
+        first = self.points[0]
+        rows = [
+            (point, number) for point, number in zip(self.points, numbers, strict=True)
+            if point[:at] == first[:at] and point[at + 1 :] == first[at + 1 :]
+        ]  # fmt: skip
+        points, found = [point for point, _ in rows], [number for _, number in rows]
+        return [
+            self._factors(found, [(), *((atom,) for atom in one)], points, only=False) is not None for one in choices
+        ]
 
     def _atoms(self, dim: Dim) -> list[tuple[Atom, ...]]:
         """The unknowns that may stand for a dim: itself, what turns or grows in steps with it, or both."""
@@ -110,23 +141,28 @@ def _products(choices: Sequence[Sequence[Product]]) -> list[Product]:
     return [tuple(sorted(itertools.chain(*parts), key=lambda one: one.text)) for parts in itertools.product(*choices)]
 
 
-def _eliminated(rows: list[list[Fraction]], unknown: int) -> list[Fraction] | None:
-    """The solution of as many unknowns by Gauss and Jordan; None where there is none, or more than one."""
-    done = 0
+def _eliminated(rows: list[list[Fraction]], unknown: int, *, only: bool) -> list[Fraction] | None:
+    """A solution of as many unknowns by Gauss and Jordan; None where there is none, or more than an `only` one."""
+    done, pivots = 0, list[int]()
     for column in range(unknown):
         pivot = next((row for row in range(done, len(rows)) if rows[row][column]), None)
         if pivot is None:
-            return None
+            if only:
+                return None
+            continue
         rows[done], rows[pivot] = rows[pivot], rows[done]
-        rows[done] = [one / rows[done][column] for one in rows[done]]
+        factor = rows[done][column]
+        rows[done] = [one / factor for one in rows[done]]
         for other in range(len(rows)):
             if other != done and rows[other][column]:
                 factor = rows[other][column]
                 rows[other] = [a - factor * b for a, b in zip(rows[other], rows[done], strict=True)]
         done += 1
+        pivots.append(column)
     if any(row[-1] for row in rows[done:]):
         return None
-    return [rows[number][-1] for number in range(unknown)]
+    solution = dict(zip(pivots, (row[-1] for row in rows), strict=False))
+    return [solution.get(column, Fraction(0)) for column in range(unknown)]
 
 
 def record_like(like: Any, values: Mapping[str, Any]) -> Any:

@@ -41,7 +41,8 @@ def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = 
             if given is not None:
                 _shift(model, node, given)
             elif with_ranges and facts.known(node.outputs[0]).content is None:
-                _add(model, node, node.outputs[0], inputs.holding((), (0,)))
+                length = (facts.shape(node.outputs[0]) or ("unknown",))[0]
+                _add(model, node, node.outputs[0], inputs.holding((), (0,), str(length)))
         elif not all(facts.known(one).content is not None for one in node.outputs):
             for at, value in enumerate(node.inputs):
                 if value is not None and not value.is_graph_input() and at not in DIMS.get(node.op_type, ()):
@@ -69,9 +70,9 @@ class _Inputs:
             return None
         return self.holding(known.content.shape, tuple(one for one in found if one is not None))
 
-    def holding(self, shape: tuple[int, ...], numbers: tuple[Size | int, ...]) -> ir.Value:
-        """The input of int64 that holds the numbers."""
-        key = shape, tuple(map(str, numbers))
+    def holding(self, shape: tuple[int, ...], numbers: tuple[Size | int, ...], purpose: str = "") -> ir.Value:
+        """The input of int64 that holds the numbers, for one purpose: what differs is not equal at some sizes alone."""
+        key = shape, tuple(map(str, numbers)), purpose
         if key not in self._made:
             name = f"{NAME}:{len(self.numbers)}"
             made = ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(shape))

@@ -39,6 +39,7 @@ def _facts(body: str, opset: int = 17, **initializers: np.ndarray) -> tuple[Fact
         ("y = MatMul(x, w)", (N, 4, 2)),
         ("k = Constant<value_floats=[1.0, 2.0, 0.5]>() y = Resize(x, , k)", (N, 8, 3)),
         ("k = Constant<value_floats=[2.0, 1.0, 1.2]>() y = Resize(x, , k)", (2 * N, 4, 7)),
+        ("k = Constant<value_floats=[0.25, 0.5, 0.5]>() y = Resize(x, , k)", (N // 4, 2, 3)),
         ("s = Shape<end=1>(x) k = Constant<value_ints=[8, 3]>() t = Concat<axis=0>(s, k) y = Resize(x, , , t)",
          (N, 8, 3)),
     ],

@@ -1,4 +1,4 @@
-"""Convolutions and poolings along a length that a run sets: spelled out with operators of any size."""
+"""Convolutions, poolings and resizing along sides that a run sets: spelled out with operators of any size."""
 
 from __future__ import annotations
 
@@ -90,9 +90,78 @@ def test_weights_of_half_precision(dims: tuple[int, ...]) -> None:
             np.testing.assert_allclose(mine, its, rtol=2e-3, atol=2e-3)
 
 
-def test_an_image_of_several_rows_is_refused_for_a_range() -> None:
-    """Its kernel is made for the sides that it has."""
-    w = _random.standard_normal((6, 4, 3, 3)).astype("f4")
-    model = support.model("g (float[2,4,5,s] x) => (float y) { y = Conv(x, w) }", 18, w=w)
+MODE = "coordinate_transformation_mode"
+IMAGES = {
+    "convolution": ("Conv<pads = [0, 1, 2, 0]>(x, w, b)", (6, 4, 3, 2), 18),
+    "of a stride": ("Conv<strides = [2, 3], pads = [1, 1, 1, 1]>(x, w, b)", (6, 4, 3, 3), 18),
+    "of many channels": ("Conv<pads = [1, 1, 1, 1]>(c, w)", (5, 16, 3, 3), 18),
+    "without padding": ("Conv<strides = [2, 2]>(x, w)", (6, 4, 5, 3), 13),
+    "of one pixel": ("Conv(x, w, b)", (6, 4, 1, 1), 18),
+    "dilated": ("Conv<dilations = [2, 1], pads = [2, 2, 2, 2]>(x, w, b)", (6, 4, 3, 3), 18),
+    "in groups": ("Conv<group = 2, pads = [1, 1, 1, 1]>(x, w, b)", (6, 2, 3, 3), 18),
+    "each channel apart": ("Conv<group = 4, strides = [2, 1], pads = [1, 1, 1, 1]>(x, w, b)", (4, 1, 3, 3), 18),
+    "transposed, as long as a stride": ("ConvTranspose<strides = [2, 2]>(x, w, b)", (4, 6, 2, 2), 18),
+    "transposed": (
+        "ConvTranspose<strides = [2, 3], pads = [2, 1, 0, 2], dilations = [2, 1], output_padding = [1, 0]>(x, w)",
+        (4, 6, 3, 5), 18,
+    ),
+    "transposed, in groups": ("ConvTranspose<strides = [2, 2], group = 2>(x, w)", (4, 3, 3, 3), 18),
+    "largest": ("MaxPool<kernel_shape = [3, 2], strides = [2, 2], pads = [1, 1, 1, 0]>(x)", None, 18),
+    "mean": ("AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(x)", None, 18),
+    "mean of what is inside": ("AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x)", None, 18),
+    "mean with zeros around": (
+        "AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], count_include_pad = 1>(x)", None, 18,
+    ),
+} | {
+    f"resized, {kind}": (f"Resize<{attributes}>({operands})", None, 18)
+    for kind, operands, attributes in (
+        ("nearest", "x, , s", f'{MODE} = "asymmetric", nearest_mode = "floor"'),
+        ("nearest, by parts", "x, , t", f'{MODE} = "asymmetric", nearest_mode = "floor"'),
+        ("linear", "x, , s", 'mode = "linear"'),
+        ("linear, by parts", "x, , t", f'mode = "linear", {MODE} = "pytorch_half_pixel"'),
+        ("corners on corners", "x, , s", f'mode = "linear", {MODE} = "align_corners"'),
+        ("to sizes", "x, , , d", f'mode = "linear", {MODE} = "align_corners"'),
+        ("from corners", "x, , s", f'mode = "linear", {MODE} = "asymmetric"'),
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(IMAGES))
+def test_images_of_any_sides(kind: str) -> None:
+    node, dims, opset = IMAGES[kind]
+    w = np.ones((4, 4), "f4") if dims is None else _random.standard_normal(dims).astype("f4")
+    groups = 2 if "group = 2" in node else 1
+    count = 4 if dims is None else dims[1] * groups if node.startswith("ConvTranspose") else dims[0]
+    before = {
+        "of many channels": "c = Concat<axis = 1>(x, x, x, x)",
+        "resized, to sizes": "i = Shape<end = 2>(x) j = Shape<start = 2>(x) e = Constant<value_ints = [2, 3]>() "
+        "k = Mul(j, e) m = Constant<value_ints = [-1, 1]>() l = Add(k, m) d = Concat<axis = 0>(i, l)",
+    }.get(kind, "")
+    model = support.model(
+        f"g (float[2,4,h,v] x) => (float[2,{count},p,q] y) {{ {before} a = {node} y = Tanh(a) }}", opset,
+        w=w, b=np.linspace(0.1, 1, count, dtype="f4"),
+        s=np.array([1, 1, 2, 3], "f4"), t=np.array([1, 1, 0.5, 0.25], "f4"),
+    )  # fmt: skip
+    made, session = graphopt.compile(model, dims={"h": (5, 20), "v": (6, 24)}), support.session(model)
+    for sides in ((5, 6), (20, 24), (7, 13), (16, 8)):
+        x = _random.standard_normal((2, 4, *sides)).astype("f4")
+        for mine, its in zip(made.run(None, {"x": x}), session.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(mine, its, rtol=1e-5, atol=5e-6)
+
+
+def test_channels_behind_stay_there_between_convolutions() -> None:
+    """Transposes around each disappear, and windows over rows are read where they overlap: no image is copied."""
+    w, v = (_random.standard_normal((16, 16, 3, 3)).astype("f4") / 12 for _ in range(2))
+    graph = "c = Conv(x, w) r = Relu(c) y = Conv(r, v)"
+    model = support.model(f"g (float[1,16,h,v] x) => (float[1,16,p,q] y) {{ {graph} }}", 18, w=w, v=v)
+    made = graphopt.compile(model, dims={"h": (6, 20), "v": (6, 24)}, threads=1)
+    kinds = [made.lowered.problems[region.kernel.name][0].name for region in made.lowered.regions]
+    assert kinds.count("product") == 6 and len(kinds) == 8, "three products each, and a Transpose at either end"
+
+
+def test_a_pooling_of_sides_that_are_rounded_up_is_refused_for_a_range() -> None:
+    """How much is padded follows from the sides."""
+    graph = "y = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x)"
+    model = support.model(f"g (float[2,4,h,s] x) => (float y) {{ {graph} }}", 18)
     with pytest.raises(graphopt.GraphoptError, match="cannot be made for a range"):
-        graphopt.compile(model, dims={"s": (3, 30)})
+        graphopt.compile(model, dims={"h": (3, 30), "s": (3, 30)})

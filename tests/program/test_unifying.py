@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import onnx_ir as ir
 import pytest
@@ -97,6 +98,29 @@ def test_a_number_that_grows_in_steps_is_one_of_quotients() -> None:
     assert all(at(found, {"s": s}) == (s // 3 + 1) * ((s // 3 - 1) // 2) + s for s in range(9, 91))
     with pytest.raises(Differs, match="the rows is no polynomial"):
         Fit((dim,), tuple(points)).number(rows, "the rows")
+
+
+def test_numbers_of_two_dims_that_both_grow_in_steps() -> None:
+    """Rows of pixels at several levels of a pyramid; squares of what grows in steps, which no other dim is in."""
+    text = """g (float[1,1,h,v] x, float[1,1,3,3] w) => (float y)
+    { c = Conv<strides = [2, 2]>(x, w) d = Conv<strides = [2, 2]>(c, w) y = Conv<strides = [2, 2]>(d, w) }"""
+    dims = Dim("h", 40, 90, 0), Dim("v", 50, 120, 1)
+    steps = steps_of(ir.from_proto(support.model(text, 18)), FreeDims(dims, {}).formula)
+    fit = Fit(dims, tuple(sample_points(dims, (), steps)), (), steps)
+
+    def halved(size: int, times: int) -> int:
+        return size if times == 0 else halved((size - 3) // 2 + 1, times - 1)
+
+    def held(number: Callable[[int, int], int]) -> None:
+        found = fit.number([number(h, v) for h, v in fit.points], "pixels")
+        for h, v in itertools.product(range(40, 91, 3), range(50, 121, 7)):
+            assert at(found, {"h": h, "v": v}) == number(h, v)
+
+    for one, other in itertools.product(range(4), repeat=2):
+        held(lambda h, v, one=one, other=other: 5 * halved(h, one) * halved(v, other) + 2 * halved(v, other))
+    held(lambda h, v: halved(h, 2) ** 2 * v + 3)
+    with pytest.raises(Differs, match="pixels is no polynomial"):
+        held(lambda h, v: (h * v) // 3)
 
 
 def test_a_region_that_cannot_be_of_any_size_is_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx_ir as ir
 
@@ -36,8 +38,16 @@ def _resized_dims(node: ir.Node, facts: Knowledge) -> Result:
         if isinstance(size, int):
             result.append(int(np.floor(np.float32(size) * scale)))
         else:
-            result.append(dims.normal(size * int(scale)) if scale >= 1 and scale == int(scale) else facts.fresh())
+            result.append(_scaled(size, float(scale)) or facts.fresh())
     return like_first(node, facts, tuple(result))
+
+
+def _scaled(size: dims.Dim, scale: float) -> dims.Dim | None:
+    """A symbol by a whole number, or by a power of 1/2, whose product is exact; None for other scales."""
+    mantissa, exponent = math.frexp(scale)
+    if scale >= 1 and scale == int(scale):
+        return dims.normal(size * int(scale))
+    return dims.normal(size // (1 << (1 - exponent))) if mantissa == 0.5 else None
 
 
 def _resized_part(wanted: Wanted) -> Part | None:

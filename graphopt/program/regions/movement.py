@@ -164,14 +164,59 @@ def join_tiles(scope: Scope, node: ir.Node) -> None:
 
 
 def _concat(scope: Scope, node: ir.Node) -> None:
-    whole, start = scope.result(node.outputs[0], apart=True), 0
-    axis = int_attribute(node, "axis", 0) % len(whole.shape)
+    output = node.outputs[0]
+    axis = int_attribute(node, "axis", 0) % len(scope.shape(output))
+    together = None if output in scope.parts or output.is_graph_output() else _together(scope, node, axis)
+    if together is not None:
+        scope.places[output] = together
+        return
+    whole, start = scope.result(output, apart=True), 0
     for value in node.inputs:
         assert value is not None, "every operand of a Concat is there"
         part = scope.place(value)
         if 0 not in part.shape:
             copy(scope, part, whole.sliced(axis, start, part.shape[axis]), (node,))
         start += part.shape[axis]
+
+
+def _together(scope: Scope, node: ir.Node, axis: int) -> View | None:
+    """The operands of a Concat as one view; None where one does not begin in the same buffer where the other ends.
+
+    So it is with windows over pixels whose channels lie behind, x[:, 0:-2], x[:, 1:-1] and x[:, 2:] of [pixels,
+    channels]: one row begins a pixel behind the other, and is three pixels long. What they are taken from is copied
+    where its channels lie elsewhere, as that is one copy instead of three.
+    """
+    found = _side_by_side([scope.place(value) for value in node.inputs if value is not None], axis)
+    makers = [None if value is None else value.producer() for value in node.inputs]
+    slices = [one for one in makers if one is not None and one.op_type == "Slice"]
+    source = slices[0].inputs[0] if slices else None
+    if (
+        found is not None
+        or source is None
+        or len(slices) < len(makers)
+        or any(one.inputs[0] != source for one in slices)
+    ):
+        return found
+    if prod(scope.shape(source)) > prod(scope.shape(node.outputs[0])):
+        return None
+    lying = View.dense(scope.place(source).buffer, scope.dtype(source), scope.shape(source))
+    parts = [moved(one, lying, scope.shape(one.outputs[0]), scope.facts) for one in slices]
+    whole = [part for part in parts if part is not None]
+    joined = _side_by_side(whole, axis) if len(whole) == len(parts) else None
+    return None if joined is None else replace(joined, buffer=dense(scope, source).buffer)
+
+
+def _side_by_side(parts: Sequence[View], axis: int) -> View | None:
+    """Views as one, where each begins where the one before it ends along an axis; None elsewhere."""
+    first, count = parts[0], 0
+    for part in parts:
+        begin = first.offset + count * first.strides[axis]
+        if replace(part, offset=first.offset) != first or part.offset != begin:
+            return None
+        count += part.shape[axis]
+    if 0 in first.shape or len(parts) < 2 or first.shape[axis] == 1:
+        return None
+    return replace(first, shape=(*first.shape[:axis], count, *first.shape[axis + 1 :]))
 
 
 def _split(scope: Scope, node: ir.Node) -> None:

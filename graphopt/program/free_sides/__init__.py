@@ -1,0 +1,40 @@
+"""Operators along sides that a run sets, spelled out with operators that have kernels of any size.
+
+Kernels of convolutions, poolings and resizing are made for the sides of images that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from graphopt.model.facts import Facts
+from graphopt.model.nodes import required_input
+from graphopt.program.free_sides.convolution import convolution, transposed
+from graphopt.program.free_sides.pooling import average, largest, whole
+from graphopt.program.free_sides.resizing import resized
+from graphopt.program.free_sides.writer import Sides, Writer
+
+RULES: dict[str, Callable[[Writer, Sides], None]] = {
+    "Conv": convolution, "ConvTranspose": transposed, "GlobalAveragePool": whole, "GlobalMaxPool": whole,
+    "MaxPool": largest, "AveragePool": average, "Resize": resized,
+}  # fmt: skip
+
+
+def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> None:
+    """Spell out what a model computes along sides that a run sets. The model is changed.
+
+    `sized` are copies of it at sizes of which every one is another: sides that differ among them are free. Nodes that
+    have no such form here stay as they are.
+    """
+    facts, known = Facts(model), [Facts(one) for one in sized]
+    for node, *copies in zip(tuple(model.graph), *map(tuple, (one.graph for one in sized)), strict=True):
+        if node.domain or node.op_type not in RULES or node.inputs[0] is None:
+            continue
+        given = [there.static_shape(required_input(one, 0)) for there, one in zip(known, copies, strict=True)]
+        made = [there.static_shape(one.outputs[0]) for there, one in zip(known, copies, strict=True)]
+        dims = [shape for shape in given if shape is not None]
+        results = [shape for shape in made if shape is not None]
+        if len(dims) == len(given) and len(results) == len(made) and len({shape[2:] for shape in dims}) > 1:
+            RULES[node.op_type](Writer(model, facts, node), Sides(tuple(dims), tuple(results)))

@@ -1,0 +1,259 @@
+"""Convolutions along sides that a run sets.
+
+    Conv(x of [n, c, h, w], k)      -->  the sum of MatMul(Slice(y), k[:, :, row]) over rows of the kernel, where y is
+                                         Concat(Slice(x), ..., Slice(x)) of [n, h, outputs, k c], channels last
+    Conv(x of [n, c, length], w)    -->  MatMul(w of [m, k c], Concat(Slice(x), ..., Slice(x)) of [n, k c, outputs])
+    ... k of 16 and more, stride s  -->  the same of the columns of x as [n, c, length / s, s], w filled up with zeros
+    ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
+    Conv(x of [n, c, h, length], w as high as x)
+                                    -->  the same of x as [n, c h, length]: a sequence, as exporters write it
+    ConvTranspose(x, w)             -->  MatMul(x, w of [c, k m]), channels last; of each stride of taps an image whose
+                                         elements lie side by side, and the sum of these, one stride apart
+
+Slices have the stride of a convolution, and channels in groups are products of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from graphopt.model.nodes import input_at, int_attribute, ints_attribute
+from graphopt.program.free_sides.writer import Sides, Writer
+
+PADDED_BY_INPUT = 11
+FEW = 16  # of the depth of a product with a row of the kernel
+LONG = 16  # taps, from which on a convolution is cut in strides: fewer parts than taps
+Weights = npt.NDArray[Any]
+
+
+def convolution(writer: Writer, sides: Sides) -> None:
+    """A product of the kernel and of the image as often as the kernel has taps, or a sum for channels apart."""
+    w, x, fixed = _weights(writer), writer.x, sides.fixed()
+    if w is None:
+        return
+    pads, strides, dilations = writer.numbers(w.shape[2:])
+    if pads is None or min(pads) < 0:
+        return
+    if len(fixed) == 1 and sides.rank == 2 and _is_sequence(w, sides, fixed[0], pads, dilations):
+        _sequence(writer, w, sides, fixed[0], pads, strides, dilations)
+    else:
+        groups = int_attribute(writer.node, "group", 1)
+        if sides.rank > 1 and groups in (1, sides.channels) and (groups == 1 or len(w) == groups):
+            x = writer.padded(writer.channels_last(x, sides.rank), pads, 1)
+            made = (
+                _products(writer, x, w, dilations, strides)
+                if groups == 1
+                else _apart(writer, x, w, dilations, strides, 1)
+            )
+            reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
+            result = writer.of_windows(_with_bias(writer, made, 0), pads, reach, strides)
+            writer.put_channels_first(result, sides.rank)
+        else:
+            writer.put(_along(writer, x, w, sides.channels, pads, dilations, strides))
+
+
+def transposed(writer: Writer, sides: Sides) -> None:
+    """A product with the kernel, whose rows are images of one stride of taps each; the sum of these."""
+    w, node, rank = _weights(writer), writer.node, sides.rank
+    if w is None:
+        return
+    pads, strides, dilations = writer.numbers(w.shape[2:])
+    more = tuple(ints_attribute(node, "output_padding", (0,) * rank))
+    if pads is None or min(pads) < 0:
+        return
+    groups, channels = int_attribute(node, "group", 1), sides.channels
+    reach = tuple((taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True))
+    # Taps up to a multiple of the stride, as [groups, c / groups, m / groups, (count, stride) of each side].
+    counts = tuple(-(-taps // step) for taps, step in zip(reach, strides, strict=True))
+    whole = np.zeros((*w.shape[:2], *(count * step for count, step in zip(counts, strides, strict=True))), w.dtype)
+    places = tuple(slice(0, taps, dilation) for taps, dilation in zip(reach, dilations, strict=True))
+    whole[(slice(None), slice(None), *places)] = w
+    pairs = [one for pair in zip(counts, strides, strict=True) for one in pair]
+    cut = whole.reshape(groups, channels // groups, w.shape[1], *pairs)
+    x = writer.channels_last(writer.x, rank)
+    shape = writer.dims(x, 1, rank)
+    flat = writer.reshape(x, [0, -1, *((groups, channels // groups) if groups > 1 else (channels,))])
+    if groups > 1:
+        flat = writer.add("Transpose", [flat], {"perm": [0, 2, 1, 3]})
+    total: ir.Value | None = None
+    for place in itertools.product(*map(range, counts)):
+        taps = cut[(slice(None),) * 3 + tuple(one for at in place for one in (at, slice(None)))]
+        columns = np.moveaxis(taps, 2, -1).reshape(groups, channels // groups, -1)
+        made = writer.add("MatMul", [flat, _factor(writer, columns if groups > 1 else columns[0])])
+        image = _side_by_side(writer, made, groups, w.shape[1], strides, shape)
+        before = [at * step for at, step in zip(place, strides, strict=True)]
+        behind = [(count - 1 - at) * step for at, count, step in zip(place, counts, strides, strict=True)]
+        padded = writer.padded(image, (*before, *behind), 1)
+        total = padded if total is None else writer.add("Add", [total, padded])
+    # The sum ends a stride behind the last element, and one more for every further stride of taps.
+    behind = [
+        count * step - taps + pads[rank + at] - extra
+        for at, (count, step, taps, extra) in enumerate(zip(counts, strides, reach, more, strict=True))
+    ]
+    assert total is not None, "a kernel has taps"
+    total = writer.padded(total, (*[0] * rank, *(max(0, -one) for one in behind)), 1)
+    total = writer.part(total, pads[:rank], [max(0, one) for one in behind], (1,) * rank, 1)
+    writer.put_channels_first(_with_bias(writer, total, 0), rank)
+
+
+def _side_by_side(
+    writer: Writer, x: ir.Value, groups: int, channels: int, strides: Sequence[int], shape: ir.Value
+) -> ir.Value:
+    """[n, (groups,) elements, (a place in each stride, channel)] as images of as many elements, and strides, aside."""
+    rank = len(strides)
+    split = writer.reshape(x, [0, *((groups,) if groups > 1 else ()), shape, *strides, channels])
+    first = 2 if groups > 1 else 1
+    order = [
+        0,
+        *(one for at in range(rank) for one in (first + at, first + rank + at)),
+        *range(1, first),
+        first + 2 * rank,
+    ]
+    turned = writer.add("Transpose", [split], {"perm": order})
+    return writer.reshape(
+        turned, [0, writer.add("Mul", [shape, writer.constant(np.array(strides))]), groups * channels]
+    )
+
+
+def _is_sequence(w: Weights, sides: Sides, side: int, pads: Sequence[int], dilations: Sequence[int]) -> bool:
+    """Whether the kernel is as high as the image, so that nothing is left of that side but one row."""
+    reach = (w.shape[2 + side] - 1) * dilations[side] + 1
+    return bool(pads[side] + sides.given[0][2 + side] + pads[2 + side] == reach)
+
+
+def _sequence(
+    writer: Writer, w: Weights, sides: Sides, side: int, pads: Sequence[int], strides: Sequence[int],
+    dilations: Sequence[int],
+) -> None:  # fmt: skip
+    """An image whose kernel is as high as it is: its rows are channels, what is left is a length."""
+    x, channels, other = writer.x, sides.channels, 1 - side
+    reach, dilation = (w.shape[2 + side] - 1) * dilations[side] + 1, dilations[side]
+    spread = np.zeros((*w.shape[:2], reach, w.shape[2 + other]), w.dtype)
+    spread[:, :, ::dilation] = w if side == 0 else w.transpose(0, 1, 3, 2)
+    if side == 1:
+        x = writer.add("Transpose", [x], {"perm": [0, 1, 3, 2]})
+    x = writer.padded(x, (pads[side], 0, pads[2 + side], 0))
+    x = writer.reshape(x, [0, channels * reach, -1])
+    lines = spread.reshape(len(w), -1, spread.shape[3])
+    around = pads[other], pads[2 + other]
+    made = _along(writer, x, lines, channels * reach, around, dilations[other:][:1], strides[other:][:1])
+    writer.put(writer.reshape(made, [0, len(w), 1, -1] if side == 0 else [0, len(w), -1, 1]))
+
+
+def _weights(writer: Writer) -> Weights | None:
+    """The kernel; None where it, the input's type or the opset is none that is spelled out."""
+    node = writer.node
+    w = writer.array(1)
+    is_plain = not ints_attribute(node, "output_shape") and writer.opset >= PADDED_BY_INPUT
+    return w if is_plain and writer.facts.dtype(writer.x) is ir.DataType.FLOAT else None
+
+
+def _products(writer: Writer, x: ir.Value, w: Weights, dilations: Sequence[int], strides: Sequence[int]) -> ir.Value:
+    """The sum of products with rows of the kernel, of images whose channels lie behind."""
+    taps = w.shape[2:]
+    by_row = len(taps) - 1 if taps[-1] * w.shape[1] >= FEW else 0  # of few channels all taps are one product's
+    last = parts_of(writer, x, taps[by_row:], dilations[by_row:], strides[by_row:], 1 + by_row)
+    columns = last[0] if len(last) == 1 else writer.add("Concat", last, {"axis": 1 + len(strides)})
+    rows = np.moveaxis(w, (0, 1), (-1, -2)).reshape(-1, len(last) * w.shape[1], len(w))
+    places = parts_of(writer, columns, taps[:by_row], dilations[:by_row], strides[:by_row], 1)
+    total: ir.Value | None = None
+    for part, row in zip(places, rows, strict=True):
+        made = writer.add("MatMul", [part, _factor(writer, row)])
+        total = made if total is None else writer.add("Add", [total, made])
+    assert total is not None, "a kernel has taps"
+    return total
+
+
+def _along(
+    writer: Writer, x: ir.Value, w: Weights, channels: int, pads: Sequence[int], dilations: Sequence[int],
+    strides: Sequence[int],
+) -> ir.Value:  # fmt: skip
+    """The convolution of [n, channels, sides] with [m, channels / groups, taps], and its bias."""
+    rank, groups = len(strides), int_attribute(writer.node, "group", 1)
+    is_apart = groups > 1 and groups == channels == len(w)
+    in_strides = rank == 1 and strides[0] > 1 and w.shape[2] >= LONG and dilations[0] == 1 and not is_apart
+    if in_strides:  # taps up to a multiple of the stride, which weigh nothing
+        more = -w.shape[2] % strides[0]
+        w, pads = np.pad(w, ((0, 0), (0, 0), (0, more))), (pads[0], pads[1] + more)
+    x = writer.padded(x, pads)
+    if is_apart:
+        return _with_bias(writer, _apart(writer, x, w, dilations, strides, 2), rank)
+    first = 2
+    if groups > 1:
+        x, first = writer.reshape(x, [0, groups, channels // groups, writer.dims(x, 2, rank)]), 3
+    shape: int | ir.Value = -1
+    if in_strides:
+        columns = _in_strides(writer, x, channels // groups, w.shape[2] // strides[0], first, strides[0])
+    else:
+        parts = parts_of(writer, x, w.shape[2:], dilations, strides, first)
+        columns = parts[0] if len(parts) == 1 else writer.add("Concat", parts, {"axis": first - 1})
+        if rank > 1:
+            shape = writer.dims(columns, first, rank)
+            depth = channels // groups * len(parts)
+            columns = writer.reshape(columns, [0, *([groups] if groups > 1 else []), depth, -1])
+    rows = np.moveaxis(w, 1, -1).reshape(*((groups,) if groups > 1 else ()), len(w) // groups, -1)
+    result = writer.add("MatMul", [_factor(writer, rows), columns])
+    if groups > 1:
+        result = writer.reshape(result, [0, len(w), -1])
+    result = _with_bias(writer, result, 1)
+    return result if rank == 1 else writer.reshape(result, [0, len(w), shape])
+
+
+def parts_of(
+    writer: Writer, x: ir.Value, taps: Sequence[int], dilations: Sequence[int], strides: Sequence[int],
+    first: int = 2,
+) -> list[ir.Value]:  # fmt: skip
+    """What each tap of a window meets, one tap after the other."""
+    parts = []
+    for place in itertools.product(*map(range, taps)):
+        before = [at * dilation for at, dilation in zip(place, dilations, strict=True)]
+        behind = [(count - 1 - at) * dilation for at, count, dilation in zip(place, taps, dilations, strict=True)]
+        parts.append(writer.part(x, before, behind, strides, first))
+    return parts
+
+
+def _apart(
+    writer: Writer, x: ir.Value, w: Weights, dilations: Sequence[int], strides: Sequence[int], first: int
+) -> ir.Value:
+    """The sum of all taps of channels that are convolved apart; `first`: the axis of the first side."""
+    taps = w.reshape(len(w), -1)
+    column = (len(w), *(1,) * len(strides)) if first == 2 else (len(w),)
+    parts = parts_of(writer, x, w.shape[2:], dilations, strides, first)
+    factors = [_factor(writer, taps[:, place].reshape(column)) for place in range(taps.shape[1])]
+    result, *others = (writer.add("Mul", pair) for pair in zip(parts, factors, strict=True))
+    for other in others:
+        result = writer.add("Add", [result, other])
+    return result
+
+
+def _in_strides(writer: Writer, x: ir.Value, channels: int, count: int, axis: int, stride: int) -> ir.Value:
+    """The columns of a kernel as long as so many strides: (tap, channel) by outputs, from stretches of a stride."""
+    length, step = writer.dims(x, axis, 1), writer.constant(np.array([stride]))
+    whole = writer.add("Mul", [writer.add("Div", [length, step]), step])
+    begin = writer.constant(np.array([0]))
+    x = writer.add("Slice", [x, begin, whole, writer.constant(np.array([axis]))])
+    x = writer.reshape(x, [*[0] * axis, -1, stride])
+    parts = [writer.part(x, (place,), (count - 1 - place,), (1,), axis) for place in range(count)]
+    frames = parts[0] if count == 1 else writer.add("Concat", parts, {"axis": axis + 1})
+    turned = writer.add("Transpose", [frames], {"perm": [*range(axis - 1), axis + 1, axis - 1, axis]})
+    return writer.reshape(turned, [*[0] * (axis - 1), count * stride * channels, -1])
+
+
+def _with_bias(writer: Writer, result: ir.Value, rank: int) -> ir.Value:
+    """The sum with the bias of each channel, where there is one."""
+    bias = input_at(writer.node, 2)
+    if bias is None:
+        return result
+    return writer.add("Add", [result, writer.reshape(bias, [-1, *[1] * rank])])
+
+
+def _factor(writer: Writer, array: Weights) -> ir.Value:
+    """A part of the kernel, which is widened where it is of short floats."""
+    made = writer.constant(array)
+    return made if array.dtype == np.float32 else writer.add("Cast", [made], {"to": int(ir.DataType.FLOAT)})

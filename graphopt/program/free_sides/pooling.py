@@ -1,0 +1,93 @@
+"""Poolings along sides that a run sets.
+
+GlobalAveragePool(x)  -->  ReduceMean(x); GlobalMaxPool alike, with ReduceMax
+MaxPool(x)            -->  Max(Slice(x), ..., Slice(x)), of x with the least number around it
+AveragePool(x)        -->  (Slice(x) + ... + Slice(x)) / taps, or by how many of them lie in the image
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from graphopt.model.nodes import int_attribute, ints_attribute
+from graphopt.program.free_sides.convolution import PADDED_BY_INPUT, parts_of
+from graphopt.program.free_sides.writer import Sides, Writer
+
+POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+REDUCED_BY_INPUT = 18  # the opset from which on these reductions take axes as an input
+
+
+def whole(writer: Writer, sides: Sides) -> None:
+    """A reduction over all sides."""
+    x, axes, operator = writer.x, list(range(2, 2 + sides.rank)), POOLS[writer.node.op_type]
+    if writer.opset < REDUCED_BY_INPUT:
+        writer.put(writer.add(operator, [x], {"axes": axes}))
+    else:
+        writer.put(writer.add(operator, [x, writer.constant(np.array(axes))]))
+
+
+def largest(writer: Writer, sides: Sides) -> None:
+    """The largest of what the taps of a window meet."""
+    x = writer.x
+    kind = writer.facts.dtype(x)
+    if kind is None or not kind.is_floating_point() or len(writer.node.outputs) > 1:
+        return
+    parts = _met(writer, x, sides, writer.constant(np.array(-np.inf, kind.numpy())))
+    if parts is not None:
+        _put(writer, parts[0] if len(parts) == 1 else writer.add("Max", parts))
+
+
+def average(writer: Writer, sides: Sides) -> None:
+    """The sum of what the taps of a window meet, by their number or by that of those in the image."""
+    x = writer.x
+    if writer.facts.dtype(x) is not ir.DataType.FLOAT:
+        return
+    parts = _met(writer, x, sides, None)
+    if parts is None:
+        return
+    pads, _, _ = writer.numbers(_taps(writer))
+    taps = writer.constant(np.array(prod(_taps(writer)), np.float32))
+    if any(pads or ()) and not int_attribute(writer.node, "count_include_pad", 0):
+        # 1 for every element of the image, which no size alone makes a constant; a NaN is one in the sum too.
+        least = writer.constant(np.array(-1, np.float32))
+        inside = writer.add("Cast", [writer.add("Greater", [writer.add("Abs", [x]), least])], {"to": 1})
+        counted = _met(writer, inside, sides, None)
+        assert counted is not None, "as those of the image"
+        taps = _sum(writer, counted)
+    _put(writer, writer.add("Div", [_sum(writer, parts), taps]))
+
+
+def _taps(writer: Writer) -> tuple[int, ...]:
+    return tuple(ints_attribute(writer.node, "kernel_shape") or ())
+
+
+def _put(writer: Writer, result: ir.Value) -> None:
+    taps = _taps(writer)
+    pads, strides, dilations = writer.numbers(taps)
+    assert pads is not None, "windows were met"
+    reach = [(count - 1) * dilation + 1 for count, dilation in zip(taps, dilations, strict=True)]
+    writer.put_channels_first(writer.of_windows(result, pads, reach, strides), len(taps))
+
+
+def _sum(writer: Writer, parts: list[ir.Value]) -> ir.Value:
+    total = parts[0]
+    for one in parts[1:]:
+        total = writer.add("Add", [total, one])
+    return total
+
+
+def _met(writer: Writer, x: ir.Value, sides: Sides, around: ir.Value | None) -> list[ir.Value] | None:
+    """What each tap of the window meets, channels last, with `around` around the image.
+
+    None where sides are rounded up, and where pads follow from the sides.
+    """
+    taps = _taps(writer)
+    pads, strides, dilations = writer.numbers(taps)
+    is_rounded_up = int_attribute(writer.node, "ceil_mode", 0) and set(strides) != {1}
+    if pads is None or min(pads) < 0 or is_rounded_up or writer.opset < PADDED_BY_INPUT:
+        return None
+    image = writer.padded(writer.channels_last(x, sides.rank), pads, 1, around)
+    return parts_of(writer, image, taps, dilations, strides, 1)
