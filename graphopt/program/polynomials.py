@@ -44,12 +44,7 @@ class Fit:
         """The polynomial through the numbers; raises Differs where there is none of a low degree."""
         if len(set(numbers)) == 1:
             return numbers[0]
-        found: dict[Product, int] = {}
-        for product, factor in self._solved(tuple(numbers), where).items():
-            if factor.denominator != 1:
-                raise Differs(f"{where} is no polynomial of the sizes")
-            found[product] = int(factor)
-        size = size_of(found)
+        size = size_of({product: int(factor) for product, factor in self._solved(tuple(numbers), where).items()})
         for point, number in zip(self.points, numbers, strict=True):
             if at(size, dict(zip((dim.name for dim in self.dims), point, strict=True))) != number:
                 raise Differs(f"{where} is no polynomial of the sizes")
@@ -74,10 +69,12 @@ class Fit:
         raise Differs(where)
 
     def _solved(self, numbers: tuple[int, ...], where: str) -> dict[Product, Fraction]:
-        """Factors by products: the fewest terms of the least degree that fit, by elimination."""
+        """Whole factors by products: the fewest terms of the least degree that fit, by elimination."""
         if numbers not in self._known:
-            solved = (self._factors(numbers, terms, self.points) for terms in self._bases(numbers))
-            self._known[numbers] = next((one for one in solved if one is not None), None)
+            bases = sorted(self._bases(numbers), key=len)
+            solved = (self._factors(numbers, terms, self.points) for terms in bases)
+            whole = (one for one in solved if one is not None and all(x.denominator == 1 for x in one.values()))
+            self._known[numbers] = next(whole, None)
         found = self._known[numbers]
         if found is None:
             raise Differs(f"{where} is no polynomial of the sizes")

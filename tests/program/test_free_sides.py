@@ -96,6 +96,7 @@ IMAGES = {
     "of a stride": ("Conv<strides = [2, 3], pads = [1, 1, 1, 1]>(x, w, b)", (6, 4, 3, 3), 18),
     "of many channels": ("Conv<pads = [1, 1, 1, 1]>(c, w)", (5, 16, 3, 3), 18),
     "without padding": ("Conv<strides = [2, 2]>(x, w)", (6, 4, 5, 3), 13),
+    "of patches": ("Conv<strides = [2, 3]>(x, w, b)", (6, 4, 2, 3), 18),
     "of one pixel": ("Conv(x, w, b)", (6, 4, 1, 1), 18),
     "dilated": ("Conv<dilations = [2, 1], pads = [2, 2, 2, 2]>(x, w, b)", (6, 4, 3, 3), 18),
     "in groups": ("Conv<group = 2, pads = [1, 1, 1, 1]>(x, w, b)", (6, 2, 3, 3), 18),

@@ -2,6 +2,7 @@
 
     Conv(x of [n, c, h, w], k)      -->  the sum of MatMul(Slice(y), k[:, :, row]) over rows of the kernel, where y is
                                          Concat(Slice(x), ..., Slice(x)) of [n, h, outputs, k c], channels last
+    ... as large as its strides     -->  MatMul(patches of x, w): each pixel is read once
     Conv(x of [n, c, length], w)    -->  MatMul(w of [m, k c], Concat(Slice(x), ..., Slice(x)) of [n, k c, outputs])
     ... k of 16 and more, stride s  -->  the same of the columns of x as [n, c, length / s, s], w filled up with zeros
     ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
@@ -46,11 +47,12 @@ def convolution(writer: Writer, sides: Sides) -> None:
         groups = int_attribute(writer.node, "group", 1)
         if sides.rank > 1 and groups in (1, sides.channels) and (groups == 1 or len(w) == groups):
             x = writer.padded(writer.channels_last(x, sides.rank), pads, 1)
-            made = (
-                _products(writer, x, w, dilations, strides)
-                if groups == 1
-                else _apart(writer, x, w, dilations, strides, 1)
-            )
+            if groups > 1:
+                made = _apart(writer, x, w, dilations, strides, 1)
+            elif w.shape[2:] == strides and not any(pads) and set(dilations) == {1}:
+                made = _patches(writer, x, w)
+            else:
+                made = _products(writer, x, w, dilations, strides)
             reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
             result = writer.of_windows(_with_bias(writer, made, 0), pads, reach, strides)
             writer.put_channels_first(result, sides.rank)
@@ -168,6 +170,23 @@ def _products(writer: Writer, x: ir.Value, w: Weights, dilations: Sequence[int],
         total = made if total is None else writer.add("Add", [total, made])
     assert total is not None, "a kernel has taps"
     return total
+
+
+def _patches(writer: Writer, x: ir.Value, w: Weights) -> ir.Value:
+    """The product with the whole kernel of images, channels behind, that are cut in patches as large as it is."""
+    taps, rank = w.shape[2:], w.ndim - 2
+    step = writer.constant(np.array(taps))
+    counts = writer.add("Div", [writer.dims(x, 1, rank), step])
+    ends = [writer.constant(np.zeros(rank, np.int64)), writer.add("Mul", [counts, step])]
+    whole = writer.add("Slice", [x, *ends, writer.constant(np.arange(1, 1 + rank))])
+    each = [writer.add("Gather", [counts, writer.constant(np.array([at]))]) for at in range(rank)]
+    pairs = [one for pair in zip(each, taps, strict=True) for one in pair]
+    apart = writer.reshape(whole, [0, *pairs, w.shape[1]])
+    order = [0, *range(1, 2 * rank, 2), *range(2, 1 + 2 * rank, 2), 1 + 2 * rank]
+    turned = writer.add("Transpose", [apart], {"perm": order})
+    flat = writer.reshape(turned, [0, counts, int(np.prod(taps)) * w.shape[1]])
+    rows = np.moveaxis(w, (0, 1), (-1, -2)).reshape(-1, len(w))
+    return writer.add("MatMul", [flat, _factor(writer, rows)])
 
 
 def _along(
