@@ -71,8 +71,8 @@ class Fit:
     def _solved(self, numbers: tuple[int, ...], where: str) -> dict[Product, Fraction]:
         """Whole factors by products: the fewest terms of the least degree that fit, by elimination."""
         if numbers not in self._known:
-            bases = sorted(self._bases(numbers), key=len)
-            solved = (self._factors(numbers, terms, self.points) for terms in bases)
+            bases = sorted(self._bases(numbers), key=lambda choices: prod(map(len, choices)))
+            solved = (self._factors(numbers, _products(choices), self.points) for choices in bases)
             whole = (one for one in solved if one is not None and all(x.denominator == 1 for x in one.values()))
             self._known[numbers] = next(whole, None)
         found = self._known[numbers]
@@ -94,8 +94,8 @@ class Fit:
             return None
         return {term: factor for term, factor in zip(terms, solution, strict=True) if factor}
 
-    def _bases(self, numbers: Sequence[int]) -> Iterator[list[Product]]:
-        """Sets of terms, each without further ones: products of dims, then those with one of the dims squared.
+    def _bases(self, numbers: Sequence[int]) -> Iterator[list[list[Product]]]:
+        """Factors of terms for each dim: each without further ones, then those with one of the dims squared.
 
         First of the dims alone; then with what turns in the place of its dim, and then beside it. What the numbers
         are not along one dim alone, at the first sizes of the others, they are in no product.
@@ -107,11 +107,11 @@ class Fit:
             fails = [at for at, one in enumerate(chosen) if not alone[at][one]]
             single: list[list[Product]] = [[(), *((atom,) for atom in one)] for one in some]
             if not fails:
-                yield _products(single)
+                yield single
             for number, one in enumerate(some):
                 if fails in ([], [number]):
                     for pairs in _PAIRS if len(one) > 1 else _PAIRS[1:]:
-                        yield _products([*single[:number], [*single[number], *pairs(one, 2)], *single[number + 1 :]])
+                        yield [*single[:number], [*single[number], *pairs(one, 2)], *single[number + 1 :]]
 
     def _alone(self, numbers: Sequence[int], at: int, choices: Sequence[tuple[Atom, ...]]) -> list[bool]:
         """Whether the numbers may be a sum of such unknowns along one dim, all others as they are first."""

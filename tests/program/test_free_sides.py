@@ -122,6 +122,7 @@ IMAGES = {
         ("linear, by parts", "x, , t", f'mode = "linear", {MODE} = "pytorch_half_pixel"'),
         ("corners on corners", "x, , s", f'mode = "linear", {MODE} = "align_corners"'),
         ("to sizes", "x, , , d", f'mode = "linear", {MODE} = "align_corners"'),
+        ("from one pixel", "c, , , d", 'mode = "linear"'),
         ("from corners", "x, , s", f'mode = "linear", {MODE} = "asymmetric"'),
     )
 }  # fmt: skip
@@ -135,6 +136,7 @@ def test_images_of_any_sides(kind: str) -> None:
     count = 4 if dims is None else dims[1] * groups if node.startswith("ConvTranspose") else dims[0]
     before = {
         "of many channels": "c = Concat<axis = 1>(x, x, x, x)",
+        "resized, from one pixel": "c = GlobalAveragePool(x) d = Shape(x)",
         "resized, to sizes": "i = Shape<end = 2>(x) j = Shape<start = 2>(x) e = Constant<value_ints = [2, 3]>() "
         "k = Mul(j, e) m = Constant<value_ints = [-1, 1]>() l = Add(k, m) d = Concat<axis = 0>(i, l)",
     }.get(kind, "")

@@ -36,5 +36,6 @@ def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> None:
         made = [there.static_shape(one.outputs[0]) for there, one in zip(known, copies, strict=True)]
         dims = [shape for shape in given if shape is not None]
         results = [shape for shape in made if shape is not None]
-        if len(dims) == len(given) and len(results) == len(made) and len({shape[2:] for shape in dims}) > 1:
+        is_known = len(dims) == len(given) and len(results) == len(made)
+        if is_known and (len({shape[2:] for shape in dims}) > 1 or len({shape[2:] for shape in results}) > 1):
             RULES[node.op_type](Writer(model, facts, node), Sides(tuple(dims), tuple(results)))
