@@ -3,15 +3,14 @@
     Conv(x of [n, c, h, w], k)      -->  the sum of MatMul(Slice(y), k[:, :, row]) over rows of the kernel, where y is
                                          Concat(Slice(x), ..., Slice(x)) of [n, h, outputs, k c], channels last
     ... as large as its strides     -->  MatMul(patches of x, w): each pixel is read once
-    Conv(x of [n, c, length], w)    -->  MatMul(w of [m, k c], Concat(Slice(x), ..., Slice(x)) of [n, k c, outputs])
-    ... k of 16 and more, stride s  -->  the same of the columns of x as [n, c, length / s, s], w filled up with zeros
     ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
+    ... in other groups             -->  MatMul(w of [g, m / g, k c / g], Concat(Slice(x), ..., Slice(x)))
     Conv(x of [n, c, h, length], w as high as x)
                                     -->  the same of x as [n, c h, length]: a sequence, as exporters write it
     ConvTranspose(x, w)             -->  MatMul(x, w of [c, k m]), channels last; of each stride of taps an image whose
                                          elements lie side by side, and the sum of these, one stride apart
 
-Slices have the stride of a convolution, and channels in groups are products of their own.
+Slices have the stride of a convolution. Where the channels lie behind, Concat is a view of rows that overlap.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from graphopt.program.free_sides.writer import Sides, Writer
 
 PADDED_BY_INPUT = 11
 FEW = 16  # of the depth of a product with a row of the kernel
-LONG = 16  # taps, from which on a convolution is cut in strides: fewer parts than taps
 Weights = npt.NDArray[Any]
 
 
@@ -44,20 +42,7 @@ def convolution(writer: Writer, sides: Sides) -> None:
     if len(fixed) == 1 and sides.rank == 2 and _is_sequence(w, sides, fixed[0], pads, dilations):
         _sequence(writer, w, sides, fixed[0], pads, strides, dilations)
     else:
-        groups = int_attribute(writer.node, "group", 1)
-        if sides.rank > 1 and groups in (1, sides.channels) and (groups == 1 or len(w) == groups):
-            x = writer.padded(writer.channels_last(x, sides.rank), pads, 1)
-            if groups > 1:
-                made = _apart(writer, x, w, dilations, strides, 1)
-            elif w.shape[2:] == strides and not any(pads) and set(dilations) == {1}:
-                made = _patches(writer, x, w)
-            else:
-                made = _products(writer, x, w, dilations, strides)
-            reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
-            result = writer.of_windows(_with_bias(writer, made, 0), pads, reach, strides)
-            writer.put_channels_first(result, sides.rank)
-        else:
-            writer.put(_along(writer, x, w, sides.channels, pads, dilations, strides))
+        writer.put(_convolved(writer, x, w, sides.channels, pads, dilations, strides))
 
 
 def transposed(writer: Writer, sides: Sides) -> None:
@@ -101,7 +86,8 @@ def transposed(writer: Writer, sides: Sides) -> None:
     assert total is not None, "a kernel has taps"
     total = writer.padded(total, (*[0] * rank, *(max(0, -one) for one in behind)), 1)
     total = writer.part(total, pads[:rank], [max(0, one) for one in behind], (1,) * rank, 1)
-    writer.put_channels_first(_with_bias(writer, total, 0), rank)
+    bias = input_at(node, 2)
+    writer.put(writer.channels_first(total if bias is None else writer.add("Add", [total, bias]), rank))
 
 
 def _side_by_side(
@@ -144,7 +130,7 @@ def _sequence(
     x = writer.reshape(x, [0, channels * reach, -1])
     lines = spread.reshape(len(w), -1, spread.shape[3])
     around = pads[other], pads[2 + other]
-    made = _along(writer, x, lines, channels * reach, around, dilations[other:][:1], strides[other:][:1])
+    made = _convolved(writer, x, lines, channels * reach, around, dilations[other:][:1], strides[other:][:1])
     writer.put(writer.reshape(made, [0, len(w), 1, -1] if side == 0 else [0, len(w), -1, 1]))
 
 
@@ -176,7 +162,7 @@ def _patches(writer: Writer, x: ir.Value, w: Weights) -> ir.Value:
     """The product with the whole kernel of images, channels behind, that are cut in patches as large as it is."""
     taps, rank = w.shape[2:], w.ndim - 2
     step = writer.constant(np.array(taps))
-    counts = writer.add("Div", [writer.dims(x, 1, rank), step])
+    counts = writer.divided(writer.dims(x, 1, rank), taps)
     ends = [writer.constant(np.zeros(rank, np.int64)), writer.add("Mul", [counts, step])]
     whole = writer.add("Slice", [x, *ends, writer.constant(np.arange(1, 1 + rank))])
     each = [writer.add("Gather", [counts, writer.constant(np.array([at]))]) for at in range(rank)]
@@ -189,39 +175,43 @@ def _patches(writer: Writer, x: ir.Value, w: Weights) -> ir.Value:
     return writer.add("MatMul", [flat, _factor(writer, rows)])
 
 
-def _along(
+def _convolved(
     writer: Writer, x: ir.Value, w: Weights, channels: int, pads: Sequence[int], dilations: Sequence[int],
     strides: Sequence[int],
 ) -> ir.Value:  # fmt: skip
     """The convolution of [n, channels, sides] with [m, channels / groups, taps], and its bias."""
-    rank, groups = len(strides), int_attribute(writer.node, "group", 1)
-    is_apart = groups > 1 and groups == channels == len(w)
-    in_strides = rank == 1 and strides[0] > 1 and w.shape[2] >= LONG and dilations[0] == 1 and not is_apart
-    if in_strides:  # taps up to a multiple of the stride, which weigh nothing
-        more = -w.shape[2] % strides[0]
-        w, pads = np.pad(w, ((0, 0), (0, 0), (0, more))), (pads[0], pads[1] + more)
-    x = writer.padded(x, pads)
-    if is_apart:
-        return _with_bias(writer, _apart(writer, x, w, dilations, strides, 2), rank)
-    first = 2
+    groups = int_attribute(writer.node, "group", 1)
+    if groups > 1 and not groups == channels == len(w):
+        return _in_groups(writer, x, w, channels, pads, dilations, strides)
+    image = writer.padded(writer.channels_last(x, len(strides)), pads, 1)
     if groups > 1:
-        x, first = writer.reshape(x, [0, groups, channels // groups, writer.dims(x, 2, rank)]), 3
-    shape: int | ir.Value = -1
-    if in_strides:
-        columns = _in_strides(writer, x, channels // groups, w.shape[2] // strides[0], first, strides[0])
+        made = _apart(writer, image, w, dilations, strides)
+    elif len(strides) > 1 and w.shape[2:] == tuple(strides) and not any(pads) and set(dilations) == {1}:
+        made = _patches(writer, image, w)
     else:
-        parts = parts_of(writer, x, w.shape[2:], dilations, strides, first)
-        columns = parts[0] if len(parts) == 1 else writer.add("Concat", parts, {"axis": first - 1})
-        if rank > 1:
-            shape = writer.dims(columns, first, rank)
-            depth = channels // groups * len(parts)
-            columns = writer.reshape(columns, [0, *([groups] if groups > 1 else []), depth, -1])
-    rows = np.moveaxis(w, 1, -1).reshape(*((groups,) if groups > 1 else ()), len(w) // groups, -1)
+        made = _products(writer, image, w, dilations, strides)
+    bias = input_at(writer.node, 2)
+    made = made if bias is None else writer.add("Add", [made, bias])
+    reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
+    return writer.channels_first(writer.of_windows(made, x, pads, reach, strides), len(strides))
+
+
+def _in_groups(
+    writer: Writer, x: ir.Value, w: Weights, channels: int, pads: Sequence[int], dilations: Sequence[int],
+    strides: Sequence[int],
+) -> ir.Value:  # fmt: skip
+    """The same of channels in groups: a product for each with the columns of its channels."""
+    rank, groups, bias = len(strides), int_attribute(writer.node, "group", 1), input_at(writer.node, 2)
+    image = writer.padded(x, pads)
+    image = writer.reshape(image, [0, groups, channels // groups, writer.dims(image, 2, rank)])
+    parts = parts_of(writer, image, w.shape[2:], dilations, strides, 3)
+    columns = parts[0] if len(parts) == 1 else writer.add("Concat", parts, {"axis": 2})
+    shape = writer.dims(columns, 3, rank)
+    columns = writer.reshape(columns, [0, groups, channels // groups * len(parts), -1])
+    rows = np.moveaxis(w, 1, -1).reshape(groups, len(w) // groups, -1)
     result = writer.add("MatMul", [_factor(writer, rows), columns])
-    if groups > 1:
-        result = writer.reshape(result, [0, len(w), -1])
-    result = _with_bias(writer, result, 1)
-    return result if rank == 1 else writer.reshape(result, [0, len(w), shape])
+    result = writer.reshape(result, [0, len(w), shape])
+    return result if bias is None else writer.add("Add", [result, writer.reshape(bias, [-1, *[1] * rank])])
 
 
 def parts_of(
@@ -237,39 +227,15 @@ def parts_of(
     return parts
 
 
-def _apart(
-    writer: Writer, x: ir.Value, w: Weights, dilations: Sequence[int], strides: Sequence[int], first: int
-) -> ir.Value:
-    """The sum of all taps of channels that are convolved apart; `first`: the axis of the first side."""
+def _apart(writer: Writer, x: ir.Value, w: Weights, dilations: Sequence[int], strides: Sequence[int]) -> ir.Value:
+    """The sum of all taps of channels that are convolved apart, and lie behind."""
     taps = w.reshape(len(w), -1)
-    column = (len(w), *(1,) * len(strides)) if first == 2 else (len(w),)
-    parts = parts_of(writer, x, w.shape[2:], dilations, strides, first)
-    factors = [_factor(writer, taps[:, place].reshape(column)) for place in range(taps.shape[1])]
+    parts = parts_of(writer, x, w.shape[2:], dilations, strides, 1)
+    factors = [_factor(writer, taps[:, place]) for place in range(taps.shape[1])]
     result, *others = (writer.add("Mul", pair) for pair in zip(parts, factors, strict=True))
     for other in others:
         result = writer.add("Add", [result, other])
     return result
-
-
-def _in_strides(writer: Writer, x: ir.Value, channels: int, count: int, axis: int, stride: int) -> ir.Value:
-    """The columns of a kernel as long as so many strides: (tap, channel) by outputs, from stretches of a stride."""
-    length, step = writer.dims(x, axis, 1), writer.constant(np.array([stride]))
-    whole = writer.add("Mul", [writer.add("Div", [length, step]), step])
-    begin = writer.constant(np.array([0]))
-    x = writer.add("Slice", [x, begin, whole, writer.constant(np.array([axis]))])
-    x = writer.reshape(x, [*[0] * axis, -1, stride])
-    parts = [writer.part(x, (place,), (count - 1 - place,), (1,), axis) for place in range(count)]
-    frames = parts[0] if count == 1 else writer.add("Concat", parts, {"axis": axis + 1})
-    turned = writer.add("Transpose", [frames], {"perm": [*range(axis - 1), axis + 1, axis - 1, axis]})
-    return writer.reshape(turned, [*[0] * (axis - 1), count * stride * channels, -1])
-
-
-def _with_bias(writer: Writer, result: ir.Value, rank: int) -> ir.Value:
-    """The sum with the bias of each channel, where there is one."""
-    bias = input_at(writer.node, 2)
-    if bias is None:
-        return result
-    return writer.add("Add", [result, writer.reshape(bias, [-1, *[1] * rank])])
 
 
 def _factor(writer: Writer, array: Weights) -> ir.Value:

@@ -69,7 +69,8 @@ def _put(writer: Writer, result: ir.Value) -> None:
     pads, strides, dilations = writer.numbers(taps)
     assert pads is not None, "windows were met"
     reach = [(count - 1) * dilation + 1 for count, dilation in zip(taps, dilations, strict=True)]
-    writer.put_channels_first(writer.of_windows(result, pads, reach, strides), len(taps))
+    made = writer.of_windows(result, writer.x, pads, reach, strides)
+    writer.put(writer.channels_first(made, len(taps)))
 
 
 def _sum(writer: Writer, parts: list[ir.Value]) -> ir.Value:

@@ -46,7 +46,7 @@ def resized(writer: Writer, sides: Sides) -> None:
     plain = "half_pixel" if coordinates == "pytorch_half_pixel" else coordinates
     whole = [one for one in times if one is not None]
     if mode == "nearest" and (plain, rounding) in REPEATED and len(whole) == len(times):
-        writer.put_channels_first(_repeated(writer, whole), sides.rank)
+        writer.put(writer.channels_first(_repeated(writer, whole), sides.rank))
         return
     if mode == "nearest" and rounding not in ROUNDINGS:
         return
@@ -60,7 +60,7 @@ def resized(writer: Writer, sides: Sides) -> None:
             if made is None:
                 return
             x = made
-    writer.put_channels_first(x, sides.rank)
+    writer.put(writer.channels_first(x, sides.rank))
 
 
 def _times(sides: Sides, at: int) -> int | None:

@@ -13,6 +13,7 @@ from graphopt.model.facts import Facts
 from graphopt.model.nodes import input_at, ints_attribute, required_input, string_attribute
 
 END = np.iinfo(np.int64).max
+FAR = 64  # strides that are added before a division: more than windows without padding may be longer than an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +46,34 @@ class Writer:
         self.x = required_input(node, 0)
         self._model, self._made = model, list[ir.Node]()
 
+    def divided(self, numbers: ir.Value, strides: Sequence[int]) -> ir.Value:
+        """Whole numbers by strides, rounded down: (h - 3) // 2 as (h - 3 + 128) // 2 - 64, with nothing negative."""
+        if set(strides) == {1}:
+            return numbers
+        more, less = FAR * np.array(strides), self.constant(np.full(len(strides), FAR))
+        above = self.add("Add", [numbers, self.constant(more)])
+        return self.add("Sub", [self.add("Div", [above, self.constant(np.array(strides))]), less])
+
     def channels_last(self, x: ir.Value, rank: int) -> ir.Value:
         """An image of so many sides, its channels behind them."""
         return self.add("Transpose", [x], {"perm": [0, *range(2, 2 + rank), 1]})
 
+    def channels_first(self, x: ir.Value, rank: int) -> ir.Value:
+        """An image of so many sides, its channels before them."""
+        return self.add("Transpose", [x], {"perm": [0, 1 + rank, *range(1, 1 + rank)]})
+
     def of_windows(
-        self, result: ir.Value, pads: Sequence[int], reach: Sequence[int], strides: Sequence[int]
+        self, result: ir.Value, x: ir.Value, pads: Sequence[int], reach: Sequence[int], strides: Sequence[int]
     ) -> ir.Value:
-        """What was made of an image's windows, channels last, with its dims spelled out as the operator has them.
+        """What was made of the windows of an image `x`, channels last, with the dims that the operator gives.
 
         Slices alone leave them open: of a side that is shorter than a window they would be empty.
         """
         rank = len(strides)
         less = [front + behind - one for front, behind, one in zip(pads[:rank], pads[rank:], reach, strict=True)]
-        # Of (h - 3) // 2 + 1 as (h + 1) // 2 - 1: what is divided is never negative.
-        whole = [max(0, -(one // step)) for one, step in zip(less, strides, strict=True)]
-        more = [one + count * step for one, count, step in zip(less, whole, strides, strict=True)]
-        sides = self.add("Add", [self.dims(self.x, 2, rank), self.constant(np.array(more))])
-        if any(one > 1 for one in strides):
-            sides = self.add("Div", [sides, self.constant(np.array(strides))])
-        sides = self.add("Add", [sides, self.constant(1 - np.array(whole))])
+        windows = self.divided(self.add("Add", [self.dims(x, 2, rank), self.constant(np.array(less))]), strides)
+        sides = self.add("Add", [windows, self.constant(np.ones(rank, np.int64))])
         return self.reshape(result, [0, sides, self.dims(result, 1 + rank, 1)])
-
-    def put_channels_first(self, result: ir.Value, rank: int) -> None:
-        """Whoever reads the node's result reads this instead, which has its channels behind the sides."""
-        self.put(self.add("Transpose", [result], {"perm": [0, 1 + rank, *range(1, 1 + rank)]}))
 
     def add(
         self, operator: str, inputs: Sequence[ir.Value | None], attributes: dict[str, object] | None = None

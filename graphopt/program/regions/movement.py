@@ -209,13 +209,18 @@ def _together(scope: Scope, node: ir.Node, axis: int) -> View | None:
 def _side_by_side(parts: Sequence[View], axis: int) -> View | None:
     """Views as one, where each begins where the one before it ends along an axis; None elsewhere."""
     first, count = parts[0], 0
+    if 0 in first.shape or len(parts) < 2:
+        return None
+    if first.shape[axis] == 1:  # of one element the stride says nothing
+        step = max(0, parts[1].offset - first.offset)
+        strides = (*first.strides[:axis], step, *first.strides[axis + 1 :])
+        parts = [replace(part, strides=strides) if part.strides == first.strides else part for part in parts]
+        first = parts[0]
     for part in parts:
         begin = first.offset + count * first.strides[axis]
         if replace(part, offset=first.offset) != first or part.offset != begin:
             return None
         count += part.shape[axis]
-    if 0 in first.shape or len(parts) < 2 or first.shape[axis] == 1:
-        return None
     return replace(first, shape=(*first.shape[:axis], count, *first.shape[axis + 1 :]))
 
 

@@ -12,8 +12,10 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import float_attribute, input_at, int_attribute, required_input
+from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import axes_of, store
 from graphopt.program.regions.fusion import Tree, root_of
+from graphopt.program.regions.movement import sliced_axes
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.rounding import product_template
 from graphopt.program.regions.scope import Scope
@@ -82,13 +84,25 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     elif kind not in (DType.F32, DType.F64):
         raise NotLowered(f"{node.op_type} '{node.name}' is of {kind.value}, which its template does not compute.")
     output = scope.result(root_of(tree).outputs[0], apart=True)
-    if len(found.b.shape) == 2 and len(shape) > 2:
+    by_chance = scope.steady and prod(found.a.shape[:-2]) > 1 and _is_cut(scope, required_input(node, 0))
+    if len(found.b.shape) == 2 and len(shape) > 2 and not by_chance:
         try:
             _build(scope, tree, found, output, (prod(shape[:-1]), shape[-1]), constant)
             return
         except Apart:
             pass
     _build(scope, tree, found, output, shape, constant)
+
+
+def _is_cut(scope: Scope, value: ir.Value) -> bool:
+    """Whether rows are parts of others, so that those of two matrices follow one another at some sizes alone."""
+    producer = value.producer()
+    while producer is not None and producer.op_type in (*RESHAPES, "Concat"):
+        producer = required_input(producer, 0).producer()
+    if producer is None or producer.op_type != "Slice":
+        return False
+    dims = scope.shape(required_input(producer, 0))
+    return any(0 < axis < len(dims) - 1 for axis, _, _ in sliced_axes(producer, dims, scope.facts))
 
 
 def _read(scope: Scope, node: ir.Node, place: Callable[[ir.Value], View]) -> _Product:
