@@ -97,16 +97,10 @@ def _side_by_side(
     rank = len(strides)
     split = writer.reshape(x, [0, *((groups,) if groups > 1 else ()), shape, *strides, channels])
     first = 2 if groups > 1 else 1
-    order = [
-        0,
-        *(one for at in range(rank) for one in (first + at, first + rank + at)),
-        *range(1, first),
-        first + 2 * rank,
-    ]
-    turned = writer.add("Transpose", [split], {"perm": order})
-    return writer.reshape(
-        turned, [0, writer.add("Mul", [shape, writer.constant(np.array(strides))]), groups * channels]
-    )
+    apart = [one for at in range(rank) for one in (first + at, first + rank + at)]
+    turned = writer.add("Transpose", [split], {"perm": [0, *apart, *range(1, first), first + 2 * rank]})
+    sides = writer.add("Mul", [shape, writer.constant(np.array(strides))])
+    return writer.reshape(turned, [0, sides, groups * channels])
 
 
 def _is_sequence(w: Weights, sides: Sides, side: int, pads: Sequence[int], dilations: Sequence[int]) -> bool:
@@ -216,7 +210,7 @@ def _in_groups(
 
 def parts_of(
     writer: Writer, x: ir.Value, taps: Sequence[int], dilations: Sequence[int], strides: Sequence[int],
-    first: int = 2,
+    first: int,
 ) -> list[ir.Value]:  # fmt: skip
     """What each tap of a window meets, one tap after the other."""
     parts = []

@@ -98,7 +98,7 @@ class Writer:
         return self.add("Reshape", [x, self.add("Concat", parts, {"axis": 0})])
 
     def part(
-        self, x: ir.Value, before: Sequence[int], behind: Sequence[int], steps: Sequence[int], first: int = 2
+        self, x: ir.Value, before: Sequence[int], behind: Sequence[int], steps: Sequence[int], first: int
     ) -> ir.Value:
         """A value without so many elements at the begin and end of its sides, one of every step."""
         rows = [
@@ -128,9 +128,9 @@ class Writer:
         graph.insert_before(self.node, self._made)
         graph.remove(self.node, safe=True)
 
-    def numbers(self, taps: Sequence[int] | None) -> tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]:
+    def numbers(self, taps: Sequence[int]) -> tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]:
         """Pads, strides and dilations of a window of so many taps; no pads where they follow from sides of a run."""
-        node, rank = self.node, 0 if taps is None else len(taps)
+        node, rank = self.node, len(taps)
         strides, dilations = (tuple(ints_attribute(node, one) or (1,) * rank) for one in ("strides", "dilations"))
         pads: tuple[int, ...] | None = tuple(ints_attribute(node, "pads") or (0,) * 2 * rank)
         kind = string_attribute(node, "auto_pad", "NOTSET")
@@ -138,7 +138,7 @@ class Writer:
             pads = (0,) * 2 * rank
         elif kind != "NOTSET":
             pads = None
-            if taps is not None and node.op_type != "ConvTranspose" and set(strides) == {1}:
+            if node.op_type != "ConvTranspose" and set(strides) == {1}:
                 around = [(one - 1) * dilation for one, dilation in zip(taps, dilations, strict=True)]
                 less, more = [one // 2 for one in around], [one - one // 2 for one in around]
                 pads = (*less, *more) if kind == "SAME_UPPER" else (*more, *less)
