@@ -11,7 +11,7 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import float_attribute, input_at, int_attribute, is_used, required_input
 from graphopt.model.operators.table import RESHAPES
-from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.copies import dense
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
@@ -128,8 +128,8 @@ def _present(scope: Scope, node: ir.Node, new: View, past: int, result: int) -> 
         name = node.outputs[0].name
         whole = View.dense(scope.temporary("present", name, new.dtype.bytes * prod(shape)), new.dtype, shape)
     if old is not None and before:
-        copy(scope, old, whole.sliced(2, 0, before), (node,))
-    copy(scope, new, whole.sliced(2, before, new.shape[2]), (node,))
+        scope.copy(old, whole.sliced(2, 0, before), (node,))
+    scope.copy(new, whole.sliced(2, before, new.shape[2]), (node,))
     return whole
 
 

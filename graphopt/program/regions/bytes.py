@@ -138,7 +138,8 @@ def _lower_product(scope: Scope, tree: Tree) -> None:
     known: dict[str, Array] = {}
     sums = given.finished(columns, product.column, known)
     flat = flattener((rows, columns))
-    reader = Reader(tree, scope.place, scope.constant, {node.outputs[0]: sums}, flat)
+    reader = Reader(scope, tree, flat)
+    reader.accumulated[node.outputs[0]] = sums
     value = sums
     if root is not node.outputs[0]:
         try:

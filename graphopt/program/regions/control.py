@@ -20,7 +20,7 @@ from graphopt.model import nodes
 from graphopt.program.lifetimes import planned
 from graphopt.program.order import best_order, run_in_order
 from graphopt.program.regions import buffer
-from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.copies import dense
 from graphopt.program.regions.region import Controlled, Lowered, Problems
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -275,5 +275,5 @@ def _dense(scope: Scope, view: View) -> View:
     aim = View.dense(
         scope.temporary("dense", view.buffer.value, view.dtype.bytes * prod(view.shape)), view.dtype, view.shape
     )
-    copy(scope, view, aim, ())
+    scope.copy(view, aim, ())
     return aim

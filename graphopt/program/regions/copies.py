@@ -6,17 +6,11 @@ from math import prod
 
 import onnx_ir as ir
 
-from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
-from kernels.tensor.expression import Expression, Variable, index
-
-
-def axes_of(shape: tuple[int, ...]) -> tuple[Variable, ...]:
-    """A loop variable for each dim."""
-    return tuple(Variable(f"d{number}", size) for number, size in enumerate(shape))
+from kernels.tensor.expression import Expression, Variable
 
 
 def store(
@@ -28,15 +22,6 @@ def store(
     scope.add(kernel, {**reader.buffers, "y": place}, nodes)
 
 
-def copy(scope: Scope, source: View, aim: View, nodes: tuple[ir.Node, ...]) -> None:
-    """A region that copies one view to another of the same dims; none where they are one, as in a cache."""
-    if source == aim:
-        return
-    axes = axes_of(source.shape)
-    reader = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {}, begin=scope.begun)
-    store(scope, axes, reader.load(source, tuple(index(axis) for axis in axes)), reader, aim, nodes)
-
-
 def dense(scope: Scope, value: ir.Value) -> View:
     """Where a value lies row-major from the start of its buffer; copied there when it does not."""
     view = scope.place(value)
@@ -45,5 +30,5 @@ def dense(scope: Scope, value: ir.Value) -> View:
     if value not in scope.dense_copies:
         buffer = scope.temporary("dense", value.name, view.dtype.bytes * prod(view.shape))
         scope.dense_copies[value] = View.dense(buffer, view.dtype, view.shape)
-        copy(scope, view, scope.dense_copies[value], ())
+        scope.copy(view, scope.dense_copies[value], ())
     return scope.dense_copies[value]

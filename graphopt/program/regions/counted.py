@@ -17,7 +17,7 @@ from graphopt.model.dims import Dims
 from graphopt.model.operators.movement import slice_bounds
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.table import REDUCTIONS, operator_of
-from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.copies import dense
 from graphopt.program.regions.fusion import is_elementwise
 from graphopt.program.regions.routines.found import DEFINITIONS as FOUND
 from graphopt.program.regions.routines.stage import Definition, Stage
@@ -280,7 +280,7 @@ def give(scope: Scope, value: ir.Value, number: int) -> None:
     scope.add(scope.kernel(ROUTINE, w.routine()), w.places, ())
     if scope.is_prefix(value):
         if source.buffer != output:
-            copy(scope, source, View.dense(output, source.dtype, source.shape), ())
+            scope.copy(source, View.dense(output, source.dtype, source.shape), ())
         return
     w = Stage("found")
     x, y = w.reads(source), w.writes(View.dense(output, source.dtype, source.shape))

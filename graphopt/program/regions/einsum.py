@@ -16,7 +16,6 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import required_input, string_attribute
-from graphopt.program.regions.copies import copy
 from graphopt.program.regions.products import matrix_of
 from graphopt.program.regions.routines.products import read_equation
 from graphopt.program.regions.scope import Scope
@@ -62,7 +61,7 @@ def lower_einsum(scope: Scope, node: ir.Node) -> None:
     scope.add(scope.kernel(GEMM, problem), buffers, (node,))
     if not is_last:
         view = View.dense(buffer, kind, dims).transposed([made.index(one) for one in result])
-        copy(scope, view, aim, (node,))
+        scope.copy(view, aim, (node,))
 
 
 def _as_matrices(scope: Scope, view: View, term: Sequence[str], order: Sequence[str], shape: tuple[int, ...]) -> View:
@@ -72,6 +71,6 @@ def _as_matrices(scope: Scope, view: View, term: Sequence[str], order: Sequence[
     if found is None:
         size = view.dtype.bytes * prod(shape)
         found = View.dense(scope.temporary("turned", view.buffer.value, size), view.dtype, turned.shape)
-        copy(scope, turned, found, ())
+        scope.copy(turned, found, ())
         found = View.dense(found.buffer, view.dtype, shape)
     return found

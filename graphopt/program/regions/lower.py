@@ -18,7 +18,7 @@ from graphopt.program.regions.attention import lower_attention
 from graphopt.program.regions.bits import lower_bits
 from graphopt.program.regions.bytes import lower_bytes
 from graphopt.program.regions.control import lower_if, lower_loop, lower_scan
-from graphopt.program.regions.copies import axes_of, copy, store
+from graphopt.program.regions.copies import store
 from graphopt.program.regions.counted import definition_by_counts, give
 from graphopt.program.regions.dense import KERNELS, lower_dense
 from graphopt.program.regions.einsum import lower_einsum
@@ -47,7 +47,7 @@ from graphopt.program.regions.routines.stage import Definition
 from graphopt.program.regions.routines.table import definition_of, lower_defined
 from graphopt.program.regions.rows import lower_rows
 from graphopt.program.regions.scope import LowerBody, Scope, Written
-from graphopt.program.regions.view import View
+from graphopt.program.regions.view import View, axes_of
 from graphopt.program.regions.wide import kept_wide
 from kernels.errors import KernelsError
 from kernels.listing import Argument
@@ -140,7 +140,7 @@ def _lowered(
         outputs.append(Argument(value.name or "", dtype, shape, counted=counted, room=room, cache=cache))
         here, aim = scope.place(value), scope.given(value)
         if here != aim and not counted:
-            copy(scope, here, aim, ())
+            scope.copy(here, aim, ())
     return Lowered(
         tuple(inputs), tuple(outputs), tuple(scope.regions), scope.constants, scope.problems, target,
         controls=scope.controls, rounding=scope.rounding,
@@ -215,7 +215,7 @@ def _lower_elementwise(scope: Scope, tree: Tree) -> None:
         return
     root = tree.root.outputs[0]
     axes = axes_of(scope.shape(root))
-    reader = Reader(tree, scope.place, scope.constant, {}, begin=scope.begun)
+    reader = Reader(scope, tree)
     value = reader.node(tree.root, tuple(index(axis) for axis in axes))
     store(scope, axes, value, reader, scope.result(root, apart=True), tree.in_order)
 

@@ -14,7 +14,7 @@ from graphopt.model.nodes import COPIED, TILED, int_attribute, required_input
 from graphopt.model.operators.movement import permutation
 from graphopt.model.operators.parameters import SLICE, Unclear, parameter
 from graphopt.model.operators.table import RESHAPES
-from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.copies import dense
 from graphopt.program.regions.images.image import Image
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -89,7 +89,7 @@ def lower_movement(scope: Scope, node: ir.Node) -> None:
             aim = scope.result(output, apart=True)
         else:
             aim = View.dense(scope.temporary("kept", output.name, view.dtype.bytes * prod(shape)), view.dtype, shape)
-        copy(scope, view, aim, (node,))
+        scope.copy(view, aim, (node,))
         scope.places[output] = aim
 
 
@@ -175,7 +175,7 @@ def _concat(scope: Scope, node: ir.Node) -> None:
         assert value is not None, "every operand of a Concat is there"
         part = scope.place(value)
         if 0 not in part.shape:
-            copy(scope, part, whole.sliced(axis, start, part.shape[axis]), (node,))
+            scope.copy(part, whole.sliced(axis, start, part.shape[axis]), (node,))
         start += part.shape[axis]
 
 
@@ -254,5 +254,5 @@ def _set_apart(scope: Scope, node: ir.Node, whole: ir.Value, part: ir.Value, vie
     if view.buffer.role != "temporary" or not is_set_apart(scope, whole, part):
         return view
     aim = View.dense(scope.temporary("part", part.name, view.dtype.bytes * prod(view.shape)), view.dtype, view.shape)
-    copy(scope, view, aim, (node,))
+    scope.copy(view, aim, (node,))
     return aim

@@ -13,13 +13,14 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import float_attribute, input_at, int_attribute, required_input
 from graphopt.model.operators.table import RESHAPES
-from graphopt.program.regions.copies import axes_of, store
+from graphopt.program.regions.copies import store
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.movement import sliced_axes
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.rounding import product_template
 from graphopt.program.regions.scope import Scope
-from graphopt.program.regions.view import View
+from graphopt.program.regions.view import View, axes_of
+from graphopt.program.regions.weights import weights_of
 from kernels.dtype import DType
 from kernels.templates.elementwise import Output as ReducedOutput
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_DOUBLE, Epilogue
@@ -139,7 +140,7 @@ def widened(scope: Scope, value: ir.Value) -> View:
         return scope.keep("wide", value.name, np.asarray(array, np.float32), DType.F32)
     source = scope.place(value)
     aim = View.dense(scope.temporary("wide", value.name, 4 * prod(source.shape)), DType.F32, source.shape)
-    axes, reader = axes_of(source.shape), Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
+    axes, reader = axes_of(source.shape), Reader(scope)
     wide = Cast(DType.F32, reader.load(source, tuple(index(axis) for axis in axes)))
     store(scope, axes, wide, reader, aim, ())
     return aim
@@ -154,7 +155,7 @@ def _sum(scope: Scope, tree: Tree, found: _Product, output: View) -> None:
     inner = Variable("depth", found.a.shape[-1])
     lead = tuple(index(one) for one in outer[:-1])
     at = found.shown((*lead, index(outer[-1]), Index(())))
-    reader = Reader(tree, scope.place, scope.constant, {})
+    reader = Reader(scope, tree)
     x = reader.load(found.a, (*lead, index(outer[-1]), index(inner)))
     x = x * reader.load(found.b, (*lead, index(inner), Index(())))
     value = _root_value(reader, tree, found.sums(reader, reduced("sum", found.kind)[()], at), at)
@@ -175,10 +176,10 @@ def _build(
     *batch, rows, columns = shape
     depth = a.shape[-1]
     is_double = found.kind is DType.F64
-    weights = None if constant is None else scope.weights(constant)
+    weights = None if constant is None else weights_of(scope.facts, constant)
     plain = Gemm(rows, columns, depth, tuple(batch))
     at = found.shown(tuple(index(one) for one in (*plain.batch_variables, plain.row, plain.column)))
-    reader = Reader(tree, scope.place, scope.constant, {}, arrange)
+    reader = Reader(scope, tree, arrange)
     sums = (ACCUMULATED_DOUBLE if is_double else ACCUMULATED)[()]
     value = _root_value(reader, tree, found.sums(reader, sums, at), at)
     lying = replace(output, shape=shape, strides=(*output.strides[:-1], 0, 1)) if found.hidden[0] else output

@@ -19,6 +19,7 @@ from graphopt.program.regions.region import Origin
 from graphopt.program.regions.rounding import product_template
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
+from graphopt.program.regions.weights import weights_of
 from kernels.dtype import DType
 from kernels.kernel import Packing
 from kernels.size import is_free
@@ -159,7 +160,7 @@ def _together(scope: Scope, x: View, steps: int, batch: int) -> int:
 def _weights(scope: Scope, node: ir.Node, cell: Cell) -> tuple[Weights, Weights, Array]:
     """W [directions, gates * hidden, inputs], R [..., hidden], biases [directions, 2, gates, hidden]."""
     label = f"{node.op_type} '{node.name or node.outputs[0].name}'"
-    w, r = (scope.weights(required_input(node, position)) for position in (1, 2))
+    w, r = (weights_of(scope.facts, required_input(node, position)) for position in (1, 2))
     if w is None or r is None or scope.dtype(required_input(node, 0)) is not DType.F32:
         raise NotLowered(f"{label} has weights that are computed, or not of float32.")
     directions, hidden = r[0].shape[0], r[0].shape[2]

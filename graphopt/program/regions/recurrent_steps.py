@@ -13,7 +13,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.program.regions.buffer import Buffer, Place
-from graphopt.program.regions.copies import copy
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
@@ -114,4 +113,4 @@ class _Direction:
         here, there = (
             replace(View.dense(one.buffer, DType.F32, shape), offset=one.offset // _BYTES) for one in (source, aim)
         )
-        copy(self.scope, here, there, (self.node,))
+        self.scope.copy(here, there, (self.node,))

@@ -7,11 +7,10 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import input_at, int_attribute, required_input
 from graphopt.program.regions.attention import by_heads
-from graphopt.program.regions.copies import axes_of, copy, dense, store
-from graphopt.program.regions.fusion import Tree
+from graphopt.program.regions.copies import dense, store
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
-from graphopt.program.regions.view import View
+from graphopt.program.regions.view import View, axes_of
 from kernels.dtype import DType
 from kernels.templates import indexed
 from kernels.tensor.expression import Expression, index
@@ -39,12 +38,12 @@ def lower_rotary(scope: Scope, node: ir.Node) -> None:
     for place, one, other, combined in ((first, a, b, Expression.__sub__), (second, b, a, Expression.__add__)):
         axes = axes_of(a.shape)
         at = tuple(index(axis) for axis in axes)
-        reader = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
+        reader = Reader(scope)
         turn = reader.load(other, at) * reader.load(sin, at)
         value = reader.load(one, at) * reader.load(cos, at)
         store(scope, axes, combined(value, turn), reader, aim.sliced(3, *_cut(place, half)), (node,))
     if turned < size:
-        copy(scope, x.sliced(3, turned, size - turned), aim.sliced(3, turned, size - turned), (node,))
+        scope.copy(x.sliced(3, turned, size - turned), aim.sliced(3, turned, size - turned), (node,))
 
 
 def _cut(place: tuple[int, int], half: int) -> tuple[int, int, int]:

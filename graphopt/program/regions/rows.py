@@ -56,7 +56,7 @@ def _softmax(scope: Scope, tree: Tree, node: ir.Node) -> None:
         axis = 1 % max(len(variables), 1)
     columns = tuple(range(axis, len(variables))) if spans else (axis,)
     at = tuple(index(variable) for variable in variables)
-    reader = Reader(tree, scope.place, scope.constant, {})
+    reader = Reader(scope, tree)
     x = reader.load(scope.place(required_input(node, 0)), at)
     kept, reduced = _parted(variables, columns)
     output = _output(scope, tree, reader, SOFTMAX[()], at, at)
@@ -86,7 +86,7 @@ def _normalization(scope: Scope, tree: Tree, node: ir.Node) -> None:
         epsilon = 1e-18  # ONNX adds 1e-9 to the deviation: the same where the deviation is 0, and nothing elsewhere
     else:
         kept, reduced = _parted(variables, range(int_attribute(node, "axis", -1) % max(len(shape), 1), len(shape)))
-    reader = Reader(tree, scope.place, scope.constant, {})
+    reader = Reader(scope, tree)
     x = reader.load(scope.place(required_input(node, 0)), at)
     result: Expression = NORMALIZED[()]
     for position in (1, 2):
@@ -118,7 +118,7 @@ def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
     keeps = int_attribute(node, "keepdims", 1)
     places = [Index(()) if at in axes else index(variable) for at, variable in enumerate(variables)]
     at = tuple(one for position, one in enumerate(places) if keeps or position not in axes)
-    reader = Reader(tree, scope.place, scope.constant, {})
+    reader = Reader(scope, tree)
     x = reader.load(source, tuple(index(variable) for variable in variables))
     op = _REDUCTIONS[node.op_type]
     result: Expression = reduced(op, x.dtype)[()]

@@ -21,7 +21,6 @@ from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
 from graphopt.model.operators.formulas import dtype_of
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.table import operator_of
-from graphopt.model.short import SHORT, WidenedTensor
 from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
@@ -29,15 +28,15 @@ from graphopt.program.regions.images.image import Home, Image
 from graphopt.program.regions.kernels import Kernels
 from graphopt.program.regions.precision import FLOAT32, Precision
 from graphopt.program.regions.region import Constant, Controlled, Lowered, Origin, Problems, Region
-from graphopt.program.regions.view import View
+from graphopt.program.regions.view import View, axes_of
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand
 from kernels.listing import ALIGNMENT
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
-from kernels.templates.elementwise import ELEMENTWISE
+from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
 from kernels.templates.template import Template
-from kernels.tensor.expression import dense_strides
+from kernels.tensor.expression import Expression, Index, Number, dense_strides, index
 
 if TYPE_CHECKING:
     from kernels.ptx.tasks import table as ptx
@@ -190,18 +189,6 @@ class Scope:
         """A constant's data; None for a value that is computed."""
         return self.facts.array(value)
 
-    def weights(self, value: ir.Value) -> tuple[npt.NDArray[np.generic], DType] | None:
-        """A constant's numbers for a kernel of f32 or f64, and their type: that of the file where it is f16 or bf16."""
-        tensor = self.facts.tensor(value)
-        source = tensor.source if isinstance(tensor, WidenedTensor) else tensor
-        if source is not None and source.dtype in SHORT:
-            dtype = dtype_of(source.dtype)
-            return np.ascontiguousarray(source.numpy()).view(dtype.numpy), dtype
-        array = self.constant(value)
-        if array is None:
-            return None
-        return (array, DType.F64) if array.dtype == np.float64 else (np.asarray(array, np.float32), DType.F32)
-
     def bound_axes(self, node: ir.Node) -> frozenset[int]:
         """The axes that an operator works along, by its record; raises NotLowered where only a run can tell them."""
         operator = operator_of(node)
@@ -328,9 +315,23 @@ class Scope:
 
     def convert(self, source: Image, aim: Image, first: int = 0, nodes: tuple[ir.Node, ...] = ()) -> None:
         """Regions that copy images to another layout, to its channels from `first` on."""
-        for problem in copies(source, aim, first):
-            kernel = self.kernel(ELEMENTWISE, problem)
-            self.add(kernel, {"x": source.buffer, "y": aim.buffer}, nodes)
+        for part, there in copies(source, aim, first):
+            self.copy(part, there, nodes)
+
+    def copy(self, source: View | Number, aim: View, nodes: tuple[ir.Node, ...]) -> None:
+        """A region that copies one view to another of the same dims, or one number; none where both are one place."""
+        if source == aim:
+            return
+        axes = axes_of(aim.shape)
+        places: dict[str, Place] = {}
+        if isinstance(source, Number):
+            value: Expression = source
+        else:
+            x, places["x"] = self.begun(source)
+            value = x.operand("x")[tuple(Index(()) if axis.extent == 1 else index(axis) for axis in axes)]
+        y, places["y"] = self.begun(aim)
+        problem = Elementwise(axes, (Output(y.operand("y"), value),))
+        self.add(self.kernel(ELEMENTWISE, problem), places, nodes)
 
     def _as_view(self, value: ir.Value, image: Image) -> View:
         """Images by strides; where none describe them, a dense copy."""
@@ -373,14 +374,14 @@ class Scope:
         return f"{self._prefix}{word}_{self._named - 1}"
 
     def begun(self, view: View) -> tuple[View, Place]:
-        """A view as an operand of an elementwise kernel, and where the operand begins.
+        """A view as an operand of an elementwise kernel, and where the operand begins: where the view does.
 
-        On a GPU that is where the view does: blocks that touch other bytes of the buffer are nothing to wait for, and
-        equal pieces have one kernel. On processors places are the same for all sizes of free dims, and kernels add
+        So nothing is claimed that others write later, and equal pieces have one kernel. On a GPU the rest of a begin
+        that is not aligned is the kernel's. Where sizes are free, places are the same for all of them, and kernels add
         what depends on these.
         """
         begin = view.offset * view.dtype.bytes
-        if not self.target.is_gpu or begin % ALIGNMENT:
+        if self.steady or (self.target.is_gpu and begin % ALIGNMENT):
             return view, Place(view.buffer)
         return replace(view, offset=0), Place(view.buffer, begin)
 

@@ -115,3 +115,8 @@ def reshaped_strides(shape: tuple[int, ...], steps: tuple[int, ...], target: tup
         strides += reversed(inner)
         at += 1
     return tuple(strides)
+
+
+def axes_of(shape: tuple[int, ...]) -> tuple[expression.Variable, ...]:
+    """A loop variable for each dim."""
+    return tuple(expression.Variable(f"d{number}", size) for number, size in enumerate(shape))

@@ -80,7 +80,7 @@ class WinogradPacking:
         def place(weights: npt.NDArray[np.generic], found: npt.NDArray[np.generic]) -> None:
             found[...] = weights.reshape(*weights.shape[:2], -1).transpose(2, 1, 0)
 
-        return self._packed(array, array.dtype, TAPS, place)
+        return self._packed(array, np.zeros(TAPS, array.dtype), place)
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The transformed, packed weights."""
@@ -90,25 +90,27 @@ class WinogradPacking:
         def place(weights: npt.NDArray[np.generic], found: npt.NDArray[np.float32]) -> None:
             transform(weights, made, found)
 
-        return self._packed(wide, np.dtype(np.float32), made.size**2, place)
+        beyond = np.empty((made.size**2, 1, 1), np.float32)
+        place(np.zeros((1, 1, 3, 3), np.float32), beyond)  # some of these zeros are negative
+        return self._packed(wide, beyond.reshape(-1), place)
 
     def _packed(
         self,
         array: npt.NDArray[np.generic],
-        dtype: np.dtype[np.generic],
-        points: int,
+        beyond: npt.NDArray[np.generic],
         place: Callable[[npt.NDArray[np.generic], npt.NDArray[Any]], None],
     ) -> npt.NDArray[np.generic]:
         """`place` gives the (points, channels, output channels) of (output channels, channels, 3, 3), of a panel each.
 
         Where they end in the packed weights, so that those are written once: they have the bytes of many caches.
+        Channels that fill up the last vector are `beyond`, a number for each point.
         """
-        groups = vector_groups(self.problem, self.lanes, self.vectors)
+        groups, points = vector_groups(self.problem, self.lanes, self.vectors), len(beyond)
         each: list[npt.NDArray[np.generic]] = []
         for some in merged(self.problem):
             for dense in map(self._planes_as_channels, dense_groups(self.problem, array, some)):
                 width, depth = dense.shape[:2]
-                found, start = np.zeros((points, self.point_elements), dtype), 0
+                found, start = np.repeat(beyond, self.point_elements).reshape(points, -1), 0
                 for group in groups:
                     size = group.size * self.lanes
                     for panel in range(group.count):

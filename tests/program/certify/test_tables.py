@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
+import graphopt
 from graphopt.errors import BundleError
 from graphopt.program.certify.calls import _references_x86, check_no_allocation, reached
 from graphopt.program.certify.elf import SharedLibrary
@@ -22,6 +24,7 @@ from kernels.listing import Claim, Follow, Ticketed, Wait
 from kernels.llvm.compile import compile_object
 from kernels.llvm.link import link_shared
 from kernels.target import Target, aarch64, host
+from tests import support
 from tests.kernels.listings import Written, perceptron
 from tests.program.certify.changes import put, words_of
 
@@ -279,3 +282,23 @@ def test_the_way_in_takes_memory_and_a_run_takes_none(bundle: Path) -> None:
         "clock_gettime", "getpid", "pthread_setaffinity_np", "sched_getcpu", "sched_yield", "snprintf", "strcmp",
         "syscall",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_part_of_joined_images_is_read_before_the_other_is_written(tmp_path: Path, threads: int) -> None:
+    text = """g (float[1,3,16,16] x) => (float[1,16,16,16] y) {
+      a = Conv <pads = [1,1,1,1]> (x, w0) f = Reshape (a, flat) n = InstanceNormalization (f, scale, shift)
+      p = Reshape (n, wide) u = Conv <pads = [1,1,1,1]> (p, w1) j = Concat <axis = 1> (u, a)
+      y = Conv <pads = [1,1,1,1]> (j, w2)
+    }"""
+    draw = np.random.default_rng(3)
+    weights = {
+        f"w{number}": (draw.standard_normal(shape) / 9).astype(np.float32)
+        for number, shape in enumerate([(32, 3, 3, 3), (32, 32, 3, 3), (16, 64, 3, 3)])
+    }
+    numbers = {"scale": np.ones(4, np.float32), "shift": np.zeros(4, np.float32)}
+    shapes = {"flat": np.array([1, 4, -1]), "wide": np.array([1, 32, 16, 16])}
+    program = graphopt.compile(support.model(text, **weights, **numbers, **shapes), threads=threads)
+    program.save(tmp_path / "joined")
+    library = SharedLibrary(next((tmp_path / "joined").glob("*.so")).read_bytes())
+    assert prove(read_statement(read_manifest(tmp_path / "joined"), library)).runs == len(program.lowered.regions)

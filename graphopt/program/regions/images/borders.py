@@ -19,15 +19,11 @@ from graphopt.model.nodes import (
     string_attribute,
 )
 from graphopt.model.operators.formulas import number_of
-from graphopt.program.regions.buffer import Place
-from graphopt.program.regions.copies import axes_of, copy, store
-from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.movement import is_set_apart, sliced_axes
-from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
-from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
-from kernels.tensor.expression import Buffer, Expression, Number, Variable, index
+from graphopt.program.regions.view import View
+from kernels.tensor.expression import Number
 
 _NAMES = ("image", "block", "plane", "row", "column", "lane")
 
@@ -102,8 +98,8 @@ def lower_slice(scope: Scope, node: ir.Node) -> None:
         place = axis + 5 - len(shape)
         first[place], step[place] = start, stride
     result = scope.image(node.outputs[0], layout_of(shape, source.layout.order, source.layout.block))
-    aim = result.inside("y")
-    _copy(scope, source, result, _part(source, "x", aim.shape, first[2:], step[2:]), aim, (node,))
+    aim = result.inside()
+    scope.copy(_part(source, aim.shape, first[2:], step[2:]), aim, (node,))
 
 
 def lower_pad(scope: Scope, node: ir.Node) -> None:
@@ -118,22 +114,21 @@ def lower_pad(scope: Scope, node: ir.Node) -> None:
     if _is_blocked(scope, source) and filler.value == 0 and shape[:2] == scope.shape(source)[:2]:
         image = scope.images[source]
         result = scope.image(output, layout_of(shape, image.layout.order, image.layout.block))
-        whole = result.inside("y")
-        _fill(scope, result, whole, filler, node)
+        whole = result.inside()
+        scope.copy(filler, whole, (node,))
         first = (0, 0, *before[2:])[-3:]
         low, count = _inside(image.layout.size, result.layout.size, first)
         inner = (*whole.shape[:2], *count, whole.shape[5])
-        aim = _part(result, "y", inner, [one + at for one, at in zip(first, low, strict=True)], (1, 1, 1))
-        _copy(scope, image, result, _part(image, "x", inner, low, (1, 1, 1)), aim, (node,))
+        aim = _part(result, inner, [one + at for one, at in zip(first, low, strict=True)], (1, 1, 1))
+        scope.copy(_part(image, inner, low, (1, 1, 1)), aim, (node,))
         return
     view = scope.place(source)
     made = scope.result(output)
-    empty = Reader(Tree(None, frozenset(), None), scope.place, scope.constant, {})
-    store(scope, axes_of(shape), filler, empty, made, (node,))
+    scope.copy(filler, made, (node,))
     low, count = _inside(view.shape, shape, before)
     for axis, (at, size, start) in enumerate(zip(low, count, before, strict=True)):
         view, made = view.sliced(axis, at, size), made.sliced(axis, start + at, size)
-    copy(scope, view, made, (node,))
+    scope.copy(view, made, (node,))
 
 
 def _is_blocked(scope: Scope, value: ir.Value) -> bool:
@@ -171,31 +166,9 @@ def _inside(size: Sequence[int], out: Sequence[int], before: Sequence[int]) -> t
     return low, tuple(end - one for end, one in zip(ends, low, strict=True))
 
 
-def _part(image: Image, name: str, shape: tuple[int, ...], first: Sequence[int], step: Sequence[int]) -> Buffer:
+def _part(image: Image, shape: tuple[int, ...], first: Sequence[int], step: Sequence[int]) -> View:
     """Some pixels of images: from `first` on, every `step`-th."""
-    whole = image.inside(name)
+    whole = image.inside()
     strides = (*whole.strides[:2], *(a * b for a, b in zip(whole.strides[2:5], step, strict=True)), 1)
     offset = whole.offset + sum(a * b for a, b in zip(whole.strides[2:5], first, strict=True))
     return replace(whole, shape=shape, strides=strides, offset=offset)
-
-
-def _copy(scope: Scope, source: Image, result: Image, x: Buffer, y: Buffer, nodes: tuple[ir.Node, ...]) -> None:
-    axes = tuple(Variable(name, size) for name, size in zip(_NAMES, y.shape, strict=True))
-    _region(scope, axes, y, x[axes], {"x": Place(source.buffer), "y": Place(result.buffer)}, nodes)
-
-
-def _fill(scope: Scope, result: Image, y: Buffer, filler: Number, node: ir.Node) -> None:
-    axes = tuple(Variable(name, size) for name, size in zip(_NAMES, y.shape, strict=True))
-    _region(scope, axes, y, filler, {"y": Place(result.buffer)}, (node,))
-
-
-def _region(
-    scope: Scope,
-    axes: tuple[Variable, ...],
-    y: Buffer,
-    value: Expression,
-    buffers: dict[str, Place],
-    nodes: tuple[ir.Node, ...],
-) -> None:
-    problem = Elementwise(axes, (Output(y, value, tuple(index(axis) for axis in axes)),))
-    scope.add(scope.kernel(ELEMENTWISE, problem), buffers, nodes)

@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphopt.program.regions.images.image import Image
+from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.target import Target
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.cost import nanoseconds
-from kernels.templates.elementwise import Elementwise, Output
-from kernels.tensor.expression import Expression, Number, Variable, index
+from kernels.tensor.expression import Number
 
 TURNED = 1.25  # cycles for an element whose neighbours go elsewhere, on top of reading and writing
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(NamedTuple):
     first: int  # channel, counted from the first one that is copied
     blocks: int
     lanes: int  # channels of each block
 
 
-def copies(source: Image, aim: Image, first: int = 0) -> list[Elementwise]:
-    """Loops ("x" to "y") that copy all channels to those from `first` on; the lanes that fill up the aim get zeros."""
+def copies(source: Image, aim: Image, first: int = 0) -> list[tuple[View | Number, View]]:
+    """What is copied where, so that all channels come to those from `first` on; the lanes beyond the last get zeros."""
     count = source.layout.channels
     blocks = [image.layout.block if image.channel_stride is None else 0 for image in (source, aim)]
     padded = aim.layout.blocks * aim.layout.block - aim.layout.channels if first + count == aim.layout.channels else 0
     if padded and blocks[1] and blocks[0] == blocks[1] and first % blocks[1] == 0:
         count, padded = source.layout.blocks * source.layout.block, 0  # both sides have the same zeros
-    jobs = [(run, True) for run in _runs(count, (blocks[0], 0), (blocks[1], first))]
+    found: list[tuple[View | Number, View]] = [
+        (source.channels(*run), aim.channels(first + run.first, run.blocks, run.lanes))
+        for run in _runs(count, (blocks[0], 0), (blocks[1], first))
+    ]
     if padded:
-        jobs.append((_Run(count, 1, padded), False))
-    found: list[Elementwise] = []
-    for run, copied in jobs:
-        aims = aim.channels("y", first + run.first, run.blocks, run.lanes)
-        names = ("image", "block", "lane", "plane", "row", "column")
-        axes = tuple(Variable(one, size) for one, size in zip(names, aims.shape, strict=True))
-        value: Expression = Number(0, aim.dtype)
-        if copied:
-            value = source.channels("x", run.first, run.blocks, run.lanes)[axes]
-        found.append(Elementwise(axes, (Output(aims, value, tuple(index(one) for one in axes)),)))
+        found.append((Number(0, aim.dtype), aim.channels(first + count, 1, padded)))
     return found
 
 

@@ -21,6 +21,7 @@ from graphopt.program.regions.images.side_by_side import pixels_of, spread_weigh
 from graphopt.program.regions.images.sources import ImageReader, block_of, image_of, result_layout, vector_image
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
+from graphopt.program.regions.weights import weights_of
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
@@ -35,7 +36,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     node, root = tree.anchor, root_of(tree).outputs[0]
     assert node is not None, "the tree of a convolution has one"
     name = f"{node.op_type} '{node.name or node.outputs[0].name}'"
-    given = scope.weights(required_input(node, 1))
+    given = weights_of(scope.facts, required_input(node, 1))
     if given is None:
         raise NotLowered(f"{name} has weights that are known only when it runs.")
     weights, stored = given

@@ -13,18 +13,17 @@ from itertools import product
 
 import onnx_ir as ir
 
-from graphopt.program.regions.buffer import Buffer as StorageBuffer
 from graphopt.program.regions.fusion import Tree
 from graphopt.program.regions.images.image import Image
 from graphopt.program.regions.images.sources import reads_numbers_alone
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.cost import nanoseconds
-from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
-from kernels.tensor.expression import Buffer, Expression, Number, Variable, index
+from kernels.tensor.expression import Number
 
 COPIES = 4  # times the bytes of an input: read and written, before and after
 
@@ -71,17 +70,16 @@ def part(scope: Scope, source: Image, small: Convolution, steps: tuple[int, int]
     buffer = scope.temporary("parted", node.outputs[0].name, source.dtype.bytes * layout.elements)
     made = Image(buffer, source.dtype, (layout.batch, layout.channels, *layout.size[1:]), layout)
     if any(one % step for one, step in zip(source.layout.size[1:], steps, strict=True)):
-        aim = made.inside("y")
-        _write(scope, aim, Number(0, source.dtype), {"y": made.buffer}, node)
-    for whole, pieces in _places(source, made, steps, ("x", "y")):
-        _write(scope, pieces, whole, {"x": source.buffer, "y": made.buffer}, node)
+        scope.copy(Number(0, source.dtype), made.inside(), (node,))
+    for whole, pieces in _places(source, made, steps):
+        scope.copy(whole, pieces, (node,))
     return made
 
 
 def join(scope: Scope, made: Image, aim: Image, steps: tuple[int, int], node: ir.Node) -> None:
     """Copies of the pixels of smaller images to where they belong."""
-    for whole, pieces in _places(aim, made, steps, ("y", "x")):
-        _write(scope, whole, pieces, {"x": made.buffer, "y": aim.buffer}, node)
+    for whole, pieces in _places(aim, made, steps):
+        scope.copy(pieces, whole, (node,))
 
 
 def room(scope: Scope, small: Convolution, node: ir.Node) -> Image:
@@ -91,12 +89,10 @@ def room(scope: Scope, small: Convolution, node: ir.Node) -> Image:
     return Image(buffer, DType.F32, (layout.batch, layout.channels, *layout.size[1:]), layout)
 
 
-def _places(
-    whole: Image, pieces: Image, steps: tuple[int, int], names: tuple[str, str]
-) -> Iterator[tuple[Buffer, Buffer]]:
+def _places(whole: Image, pieces: Image, steps: tuple[int, int]) -> Iterator[tuple[View, View]]:
     """The same pixels in images and in smaller ones: dims (image, kind of row, of column, block, row, column, lane)."""
     layout, small, (down, across) = whole.layout, pieces.layout, steps
-    outer, inner = whole.inside(names[0]), pieces.inside(names[1])
+    outer, inner = whole.inside(), pieces.inside()
     each = small.image_stride
     for rows, columns in product(_kinds(layout.size[1], down), _kinds(layout.size[2], across)):
         shape = (layout.batch, rows.count, columns.count, layout.blocks, rows.size, columns.size, layout.block)
@@ -120,10 +116,3 @@ def _kinds(size: int, step: int) -> list[_Kinds]:
     least, more = divmod(size, step)
     found = (_Kinds(0, more, least + 1), _Kinds(more, step - more, least))
     return [one for one in found if one.count and one.size]
-
-
-def _write(scope: Scope, aim: Buffer, value: Buffer | Number, places: dict[str, StorageBuffer], node: ir.Node) -> None:
-    axes = tuple(Variable(f"axis{number}", size) for number, size in enumerate(aim.shape))
-    loaded: Expression = value if isinstance(value, Number) else value[axes]
-    problem = Elementwise(axes, (Output(aim, loaded, tuple(index(one) for one in axes)),))
-    scope.add(scope.kernel(ELEMENTWISE, problem), {name: places[name] for name in places}, (node,))

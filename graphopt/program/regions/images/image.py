@@ -9,7 +9,6 @@ from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout, Order, Triple
 from kernels.templates.convolution.problem import whole
-from kernels.tensor import expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,12 @@ class Image:
         moved = layout.position(0, 0, before) + layout.origin
         return replace(self, shape=shape, layout=made, offset=self.offset + moved)
 
-    def inside(self, name: str) -> expression.Buffer:
+    def inside(self) -> View:
         """The pixels, with the layout's dims (image, block, plane, row, column, lane)."""
-        found = self.layout.buffer(name, self.dtype)
-        return replace(found, offset=found.offset + self.offset)
+        found = self.layout.buffer("", self.dtype)
+        return View(self.buffer, self.dtype, found.shape, found.strides, self.offset + found.offset)
 
-    def channels(self, name: str, first: int, blocks: int, lanes: int) -> expression.Buffer:
+    def channels(self, first: int, blocks: int, lanes: int) -> View:
         """The channels from `first` on, with dims (image, block, lane, plane, row, column).
 
         Where the layout has blocks, these are parts of blocks: `lanes` each of one block.
@@ -86,8 +85,8 @@ class Image:
             offset, strides = block * layout.block_stride + lane, (layout.block_stride, 1)
         else:
             offset, strides = first * step, (lanes * step, step)
-        return expression.Buffer(
-            name,
+        return View(
+            self.buffer,
             self.dtype,
             (layout.batch, blocks, lanes, *layout.size),
             (layout.image_stride, *strides, layout.plane_stride, layout.row_stride, layout.column_stride),

@@ -150,7 +150,7 @@ class _Reader(ImageReader):
         self._final, self._columns = final, columns
 
     def outside(self, value: ir.Value, at: tuple[Index, ...]) -> Expression:
-        array = self._constant(value)
+        array = self._scope.constant(value)
         if array is None:
             image = self._images[value]
             return self.blocked(replace(image, layout=self._frame.output))

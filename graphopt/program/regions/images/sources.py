@@ -107,10 +107,9 @@ class ImageReader(Reader):
     """Writes the expressions of a kernel whose loops are those of images in a layout."""
 
     def __init__(self, scope: Scope, tree: Tree, frame: Convolution) -> None:
-        super().__init__(tree, scope.place, scope.constant, {})
-        self._scope, self._images = scope, scope.images
+        super().__init__(scope, tree)
+        self._images = scope.images
         self._frame = frame
-        self._named: dict[str, Image] = {}
 
     def at(self, rank: int) -> tuple[Index, ...]:
         """The dims of the value that is computed: image, channel and the spatial ones."""
@@ -123,7 +122,7 @@ class ImageReader(Reader):
         image, frame = self._images.get(value), self._frame.output
         if image is not None and image.layout.order == frame.order == "NCHWc" and image.layout.block == frame.block:
             return self.blocked(image)
-        array = self._constant(value)
+        array = self._scope.constant(value)
         if array is not None and array.size == frame.channels == _channels(array.shape, len(at)):
             return self.per_channel(value, array, at)
         shape, padded = self._scope.shape(value), frame.order == "NCHWc" and frame.channels % frame.block
@@ -134,7 +133,7 @@ class ImageReader(Reader):
 
     def along(self, value: ir.Value, axis: int, at: tuple[Index, ...]) -> Expression:
         """One of the numbers that a value has for each place of an axis; channels may fill up their last block."""
-        array = self._constant(value)
+        array = self._scope.constant(value)
         if array is not None and axis == 1 and array.size == self._frame.output.channels:
             return self.per_channel(value, array, at)
         return super().along(value, axis, at)
@@ -157,16 +156,9 @@ class ImageReader(Reader):
 
     def blocked(self, image: Image) -> Load:
         """The element of images with the same blocks; dims of one element are broadcast."""
-        buffer = image.inside(self.name_of(image))
-        sizes = zip(self._frame.variables, buffer.shape, strict=True)
-        return buffer[tuple(_at(variable, size) for variable, size in sizes)]
-
-    def name_of(self, image: Image) -> str:
-        """The name of the operand that these images are."""
-        known = next((name for name, one in self._named.items() if one == image), "")
-        name = known or f"i{len(self.buffers)}"
-        self.buffers[name], self._named[name] = image.buffer, image
-        return name
+        place = image.inside()
+        sizes = zip(self._frame.variables, place.shape, strict=True)
+        return self.element(place, tuple(_at(variable, size) for variable, size in sizes))
 
 
 def _at(variable: Variable, size: int) -> Index:

@@ -27,7 +27,7 @@ from graphopt.errors import NotLowered
 from graphopt.model.dims import Dim, Dims
 from graphopt.model.nodes import attribute_of
 from graphopt.program.regions.buffer import Buffer, Place
-from graphopt.program.regions.copies import copy, dense
+from graphopt.program.regions.copies import dense
 from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -140,7 +140,7 @@ class Defined:
         It has the dims that there is room for.
         """
         old, whole = self._scope.place(self.value(source)), self.output(at)
-        copy(self._scope, old, replace(whole, shape=old.shape), (self.node,))
+        self._scope.copy(old, replace(whole, shape=old.shape), (self.node,))
         room = self._scope.rooms.get(self.node.outputs[at]) or whole.shape
         return replace(whole, shape=room, strides=dense_strides(room))
 
