@@ -58,6 +58,11 @@ def train(maker: GradientMaker, *, batch_statistics: bool) -> Training:
 def _normalize_by_batch(maker: GradientMaker, node: ir.Node, done: Training) -> None:
     x = maker.term(nodes.given_input(node, 0))
     axes = (0, *range(2, x.rank))
+    if all(x.shape[axis] == 1 for axis in axes):
+        raise NoGradient(
+            "its batch has one number for each channel, so that all become 0; give more, or keep its statistics with "
+            "--keep-statistics (batch_statistics=False)"
+        )
     mean = x.mean(*axes, keep=False)
     wide = mean.unsqueeze(*range(1, x.rank - 1))
     variance = (x - wide).squared().mean(*axes, keep=False)

@@ -8,7 +8,8 @@ import onnx.parser
 import pytest
 
 import graphopt
-from graphopt.errors import OptionError
+from graphopt.errors import ModelError, OptionError
+from tests import support
 from tests.gradient.differences import agree, numeric, runner
 from tests.gradient.masks import kept
 
@@ -115,6 +116,19 @@ def test_statistics_stay_where_that_is_asked_for() -> None:
     assert {one.kind for one in step.step.carried} == {"parameter"}
     plain = runner(NORMALIZED_MODEL)(["y"], {"x": _x()})
     np.testing.assert_array_equal(_run(step.to_proto(), {"x": _x()})["y"], plain[0])
+
+
+def test_a_batch_with_one_number_for_each_channel_does_not_train() -> None:
+    text = """g (float[n,3] x) => (float y) {
+      h = BatchNormalization (x, scale, bias, mean, var) y = ReduceSum <keepdims = 0> (h)
+    }"""
+    arrays = {name: np.ones(3, np.float32) for name in ("scale", "bias", "mean", "var")}
+    model = support.model(text, **arrays)
+    with pytest.raises(ModelError, match=r"one number for each channel.*keep-statistics"):
+        graphopt.train_step(model, loss="y", dims={"n": 1})
+    for step in (graphopt.train_step(model, loss="y", dims={"n": 1}, batch_statistics=False),
+                 graphopt.train_step(model, loss="y", dims={"n": 2})):  # fmt: skip
+        assert "y" in [output.name for output in step.to_proto().graph.output]
 
 
 def _dropped() -> onnx.ModelProto:
