@@ -47,7 +47,10 @@ def equal_at(
             reference = reference_of(workplace, model, point.given, asked.tolerance)
             verdicts.append(compared(reference, model, program))
         except VerificationError as error:
-            raise VerificationError(f"at {point} {error}") from error
+            reason, name = str(error).rstrip("."), next(iter(point.sizes))
+            raise VerificationError(
+                f"at {point} {reason}; give a range that the model takes, or multiples, {name}=32*n for example."
+            ) from error
         if not verdicts[-1].passed:
             raise VerificationError(
                 f"the program does not give what ONNX Runtime gives at {point}: {verdicts[-1].reason}; nothing was "

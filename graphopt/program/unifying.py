@@ -33,6 +33,7 @@ from kernels.size import Dim, OfOneSize, Operation, Size, bound, dims_of
 from kernels.templates.either import original
 from kernels.templates.template import Template
 
+HALVED = 32  # of what most networks of images want multiples: they halve sides five times
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
 NONE: Mapping[Dim, Collection[int]] = {}
 Lower = Callable[[Point], Lowered]
@@ -318,9 +319,16 @@ def _said(dims: Sequence[Dim], point: Point) -> str:
 
 
 def _way_out(dims: Sequence[Dim]) -> str:
-    """What to give instead; of dims of one range perhaps that they are equal, as those of a mask and its tokens."""
+    """What to give instead: sizes alone, dims that are equal, as those of a mask and its tokens, or multiples."""
     names = ", ".join(f"{dim.name}={dim.most}" for dim in dims)
+    ways = [f"it cannot be made for a range; give the sizes that you need one by one, {names} for example"]
     pairs = itertools.combinations(dims, 2)
     alike = next(((a, b) for a, b in pairs if (a.least, a.most) == (b.least, b.most)), None)
-    equal = "" if alike is None else f", or say which are always equal, {alike[1].name}={alike[0].name} for example"
-    return f"it cannot be made for a range; give the sizes that you need one by one, {names} for example{equal}"
+    if alike is not None:
+        ways.append(f"say which are always equal, {alike[1].name}={alike[0].name} for example")
+    large = next((dim for dim in dims if dim.most >= 2 * HALVED), None)
+    if large is not None:
+        least, most = max(1, -(-large.least // HALVED)), large.most // HALVED
+        example = f"{large.name}={HALVED}*n with n={least}..{most}"
+        ways.append(f"multiples, if the model joins what it has halved, {example} for example")
+    return ", or ".join(ways)

@@ -282,6 +282,21 @@ def test_dims_that_may_be_equal_are_named() -> None:
     text = "g (float[s,1,4] x, float[t,1,4] z) => (float[r,1,2] y) { a = Mul(x, z) y = MaxPool<kernel_shape = [3]>(a) }"
     with pytest.raises(NotLowered, match=r"or say which are always equal, t=s for example"):
         graphopt.compile(support.model(text, 17), dims={"s": (2, 9), "t": (2, 9)})
+    with pytest.raises(NotLowered, match=r"or multiples, .* s=32\*n with n=1\.\.3 for example"):
+        graphopt.compile(support.model(text, 17), dims={"s": (20, 99), "t": (20, 99)})
+
+
+def test_multiples_are_named_where_what_is_halved_is_joined() -> None:
+    """A pooling rounds down what a convolution with a border rounds up."""
+    text = """g (float[1,2,h,w] x) => (float[1,4,a,b] y) {
+        p = MaxPool<kernel_shape = [2,2], strides = [2,2]>(x)
+        c = Conv<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(x, k) y = Concat<axis = 1>(p, c)
+    }"""
+    model = support.model(text, 17, k=np.ones((2, 2, 3, 3), np.float32))
+    with pytest.raises(VerificationError, match=r"h=33.*; give a range that .*, or multiples, h=32\*n for example"):
+        graphopt.compile(model, dims={"h": (20, 100), "w": (20, 60)})
+    sizes = {"h": "32*n", "w": "2*m", "n": (1, 2), "m": (10, 30)}
+    assert graphopt.compile(model, dims=sizes).get_inputs()[0].shape == [1, 2, "32*n", "2*m"]
 
 
 def test_dims_that_turn_are_formulas_for_people() -> None:
