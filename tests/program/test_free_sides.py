@@ -113,7 +113,18 @@ IMAGES = {
     ),
     "transposed, in groups": ("ConvTranspose<strides = [2, 2], group = 2>(x, w)", (4, 3, 3, 3), 18),
     "largest": ("MaxPool<kernel_shape = [3, 2], strides = [2, 2], pads = [1, 1, 1, 0]>(x)", None, 18),
+    "largest, rounded up": ("MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x)", None, 18),
+    "largest, dilated and rounded up": (
+        "MaxPool<kernel_shape = [2, 2], strides = [3, 2], dilations = [3, 1], ceil_mode = 1>(x)", None, 18,
+    ),
     "mean": ("AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(x)", None, 18),
+    "mean, rounded up": ("AveragePool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1>(x)", None, 18),
+    "mean of all, rounded up": (
+        "AveragePool<kernel_shape = [3, 2], strides = [2, 2], ceil_mode = 1, count_include_pad = 1>(x)", None, 18,
+    ),
+    "mean of what is inside, rounded up": (
+        "AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], ceil_mode = 1>(x)", None, 18,
+    ),
     "mean of what is inside": ("AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x)", None, 18),
     "mean with zeros around": (
         "AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], count_include_pad = 1>(x)", None, 18,
@@ -172,9 +183,16 @@ def test_channels_behind_stay_there_between_convolutions() -> None:
     assert kinds.count("product") == 6 and len(kinds) == 8, "three products each, and a Transpose at either end"
 
 
-def test_a_pooling_of_sides_that_are_rounded_up_is_refused_for_a_range() -> None:
-    """How much is padded follows from the sides."""
-    graph = "y = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x)"
-    model = support.model(f"g (float[2,4,h,s] x) => (float y) {{ {graph} }}", 18)
+@pytest.mark.parametrize(
+    "node",
+    [
+        "MaxPool<kernel_shape = [2, 2], strides = [3, 3], ceil_mode = 1>(x)",
+        "AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], ceil_mode = 1, "
+        "count_include_pad = 1>(x)",
+    ],
+)
+def test_a_pooling_whose_last_window_follows_from_the_sides_is_refused_for_a_range(node: str) -> None:
+    """It may begin behind the image, and is then left out; or counts zeros around it, of which not all are there."""
+    model = support.model(f"g (float[2,4,h,s] x) => (float y) {{ y = {node} }}", 18)
     with pytest.raises(graphopt.GraphoptError, match="cannot be made for a range"):
         graphopt.compile(model, dims={"h": (3, 30), "s": (3, 30)})

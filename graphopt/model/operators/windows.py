@@ -22,7 +22,10 @@ from graphopt.model.operators.shapes import Result, first_type, source_shape
 
 
 def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
-    """Conv and pools whose spatial dims are symbols: the arithmetic of the operator's specification."""
+    """Conv and pools whose spatial dims are symbols: the arithmetic of the operator's specification.
+
+    Of pools that round up there is a formula where no window can begin behind the image.
+    """
     source = source_shape(node, facts)
     if source is None or dims.is_static(source) or len(source) < 3 or len(nodes.used_outputs(node)) > 1:
         return None
@@ -36,14 +39,18 @@ def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
         kernel, channels = weight[2:], weight[0]
     if kernel is None or nodes.string_attribute(node, "auto_pad", "NOTSET") != "NOTSET":
         return None
-    if nodes.int_attribute(node, "ceil_mode", 0):
-        return None
+    is_rounded_up = nodes.int_attribute(node, "ceil_mode", 0)
     strides = nodes.ints_attribute(node, "strides") or (1,) * spatial
     dilations = nodes.ints_attribute(node, "dilations") or (1,) * spatial
     pads = nodes.ints_attribute(node, "pads") or (0,) * (2 * spatial)
     result: list[dims.Dim] = [source[0], channels]
     for axis in range(spatial):
-        free = source[2 + axis] + pads[axis] + pads[axis + spatial] - dilations[axis] * (kernel[axis] - 1) - 1
+        reach, behind = dilations[axis] * (kernel[axis] - 1) + 1, pads[axis + spatial]
+        if is_rounded_up and strides[axis] > 1:
+            if behind + strides[axis] > reach:
+                return None
+            behind += strides[axis] - 1
+        free = source[2 + axis] + pads[axis] + behind - reach
         if isinstance(free, int):
             result.append(free // strides[axis] + 1)
         else:

@@ -45,12 +45,13 @@ def average(writer: Writer, sides: Sides) -> None:
     x = writer.x
     if writer.facts.dtype(x) is not ir.DataType.FLOAT:
         return
-    parts = _met(writer, x, sides, None)
-    if parts is None:
+    given, _, _ = writer.numbers(_taps(writer))
+    pads, counts_pads = _pads(writer), any(given or ()) and int_attribute(writer.node, "count_include_pad", 0)
+    parts = None if counts_pads and pads != given else _met(writer, x, sides, None)
+    if pads is None or parts is None:
         return
-    pads, _, _ = writer.numbers(_taps(writer))
     taps = writer.constant(np.array(prod(_taps(writer)), np.float32))
-    if any(pads or ()) and not int_attribute(writer.node, "count_include_pad", 0):
+    if any(pads) and not counts_pads:
         # 1 for every element of the image, which no size alone makes a constant; a NaN is one in the sum too.
         least = writer.constant(np.array(-1, np.float32))
         inside = writer.add("Cast", [writer.add("Greater", [writer.add("Abs", [x]), least])], {"to": 1})
@@ -64,12 +65,33 @@ def _taps(writer: Writer) -> tuple[int, ...]:
     return tuple(ints_attribute(writer.node, "kernel_shape") or ())
 
 
-def _put(writer: Writer, result: ir.Value) -> None:
+def _pads(writer: Writer) -> tuple[int, ...] | None:
+    """What lies around the image; where sides are rounded up, enough behind it for a window that is not whole.
+
+    None where pads follow from the sides, and where a rounded window may begin behind the image, which none does.
+    """
     taps = _taps(writer)
-    pads, strides, dilations = writer.numbers(taps)
+    pads, strides, _ = writer.numbers(taps)
+    if pads is None or min(pads) < 0 or not int_attribute(writer.node, "ceil_mode", 0):
+        return None if pads is None or min(pads) < 0 else tuple(pads)
+    before, behind = pads[: len(taps)], pads[len(taps) :]
+    if any(pad + step > reach for pad, step, reach in zip(behind, strides, _reach(writer), strict=True) if step > 1):
+        return None
+    return *before, *(pad + step - 1 for pad, step in zip(behind, strides, strict=True))
+
+
+def _reach(writer: Writer) -> list[int]:
+    """How many pixels a window spans along each side."""
+    taps = _taps(writer)
+    _, _, dilations = writer.numbers(taps)
+    return [(count - 1) * dilation + 1 for count, dilation in zip(taps, dilations, strict=True)]
+
+
+def _put(writer: Writer, result: ir.Value) -> None:
+    taps, pads = _taps(writer), _pads(writer)
+    _, strides, _ = writer.numbers(taps)
     assert pads is not None, "windows were met"
-    reach = [(count - 1) * dilation + 1 for count, dilation in zip(taps, dilations, strict=True)]
-    made = writer.of_windows(result, writer.x, pads, reach, strides)
+    made = writer.of_windows(result, writer.x, pads, _reach(writer), strides)
     writer.put(writer.channels_first(made, len(taps)))
 
 
@@ -81,14 +103,10 @@ def _sum(writer: Writer, parts: list[ir.Value]) -> ir.Value:
 
 
 def _met(writer: Writer, x: ir.Value, sides: Sides, around: ir.Value | None) -> list[ir.Value] | None:
-    """What each tap of the window meets, channels last, with `around` around the image.
-
-    None where sides are rounded up, and where pads follow from the sides.
-    """
-    taps = _taps(writer)
-    pads, strides, dilations = writer.numbers(taps)
-    is_rounded_up = int_attribute(writer.node, "ceil_mode", 0) and set(strides) != {1}
-    if pads is None or min(pads) < 0 or is_rounded_up or writer.opset < PADDED_BY_INPUT:
+    """What each tap of the window meets, channels last, with `around` around the image; None where `_pads` has none."""
+    taps, pads = _taps(writer), _pads(writer)
+    _, strides, dilations = writer.numbers(taps)
+    if pads is None or writer.opset < PADDED_BY_INPUT:
         return None
     image = writer.padded(writer.channels_last(x, sides.rank), pads, 1, around)
     return parts_of(writer, image, taps, dilations, strides, 1)
