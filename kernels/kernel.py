@@ -168,7 +168,10 @@ def write_kernel(
     traffic: Size | int | None = None,
     candidate: str = "",
 ) -> Kernel:
-    """Write the exported entry into a module, and describe the kernel; `traffic`: None: each operand passes once."""
+    """Write the exported entry into a module, and describe the kernel; `traffic`: None: each operand passes once.
+
+    For a target whose kernels are outlined the entry does nothing.
+    """
     function = Function(module, name, ENTRY, exported=True)
     table, block = function.parameter("arguments"), function.parameter("block")
     pointers = pointers_of(function, operands)
@@ -178,7 +181,8 @@ def write_kernel(
         function.label("none")
         function.line("ret void")
         function.label("there")
-    body(function, pointers, block, function.parameter("scratch"))
+    if not module.target.outlined:
+        body(function, pointers, block, function.parameter("scratch"))
     operands = [
         replace(operand, elements=bound(operand.elements), run_elements=as_size(operand.elements))
         for operand in operands

@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, reduce
 from math import prod
 from typing import Literal, overload
+
+import numpy as np
+import numpy.typing as npt
 
 from kernels.errors import KernelsError
 
@@ -82,6 +86,8 @@ class Operation:
         return f"(({left}) // ({right}))" if word == "//" else f"{word}({left}, {right})"
 
 
+MOST_TRIED = 1 << 18  # sizes of all dims together
+_COMBINED = {"quotient": np.floor_divide, "least": np.minimum, "greatest": np.maximum}
 _Answer = Callable[[int, int], bool]  # to the least and the greatest value of a difference
 
 Atom = Dim | Operation
@@ -98,7 +104,8 @@ class Size:
     def range(self) -> tuple[int, int]:
         """Numbers that the value lies between: the least and the greatest where every factor is positive.
 
-        Terms of both signs are first joined by the dims that they grow or shrink with alone: a*b - a is a*(b - 1).
+        Terms of both signs are first joined by the dims that they grow or shrink with alone: a*b - a is a*(b - 1). Of
+        quotients, and of dims that do neither, all sizes are tried where they are not too many.
         """
         if len({factor > 0 for _, factor in self.terms}) == 2:
             parabola = self._of_one_dim()
@@ -108,6 +115,8 @@ class Size:
             if steered is not None:
                 (low, _), (_, high) = (range_of(self._with(*one)) for one in steered)
                 return low, high
+            if prod(dim.most - dim.least + 1 for dim in self.dims) <= MOST_TRIED:
+                return _tried(self)
         low = high = 0
         for product, factor in self.terms:
             least = most = factor
@@ -334,6 +343,28 @@ def nothing(*values: Size | int) -> bool:
     return any(range_of(value)[1] == 0 for value in values)
 
 
+@cache
+def _tried(value: Size) -> tuple[int, int]:
+    """The least and the greatest number at any sizes."""
+    axes = (np.arange(dim.least, dim.most + 1) for dim in value.dims)
+    values = _at_all(value, dict(zip((dim.name for dim in value.dims), np.meshgrid(*axes), strict=True)))
+    return int(values.min()), int(values.max())
+
+
+def _at_all(value: Size | int, sizes: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    if not isinstance(value, Size):
+        return np.array(value)
+    total = np.array(0)
+    for product, factor in value.terms:
+        atoms = (
+            sizes[one.name] if isinstance(one, Dim)
+            else _COMBINED[one.kind](_at_all(one.left, sizes), _at_all(one.right, sizes))
+            for one in product
+        )  # fmt: skip
+        total = total + reduce(np.multiply, atoms, np.array(factor))
+    return total
+
+
 def bound(value: Size | int) -> int:
     """A number that no run exceeds."""
     return value.bound if isinstance(value, Size) else value
@@ -342,28 +373,6 @@ def bound(value: Size | int) -> int:
 def at(value: Size | int, sizes: Mapping[str, int]) -> int:
     """A number in a run of these sizes."""
     return value.at(sizes) if isinstance(value, Size) else value
-
-
-def in_dims(value: Size | int, dims: Mapping[str, Size]) -> Size | int:
-    """A number in other dims that take the place of its own, by name."""
-    if not isinstance(value, Size):
-        return value
-    total: Size | int = 0
-    for product, factor in value.terms:
-        term: Size | int = factor
-        for atom in product:
-            term = term * _atom_in_dims(atom, dims)
-        total = total + term
-    return total
-
-
-def _atom_in_dims(atom: Atom, dims: Mapping[str, Size]) -> Size | int:
-    if isinstance(atom, Dim):
-        return dims[atom.name]
-    left, right = in_dims(atom.left, dims), in_dims(atom.right, dims)
-    if atom.kind == "quotient":
-        return left // right
-    return least(left, right) if atom.kind == "least" else greatest(left, right)
 
 
 def range_of(value: Size | int) -> tuple[int, int]:

@@ -96,6 +96,7 @@ class Target:
     core: Core = _NARROW
     workers: int = 0  # that share the blocks of a kernel; 0: any number, of which none is known
     constants: int | None = None  # bytes of all weights of a program, which say where they lie; None: in memory
+    outlined: bool = False  # kernels are described, and have no code: those of a size that is one of many
 
     def memory_level(self, size: int) -> Literal["l1", "l2", "l3", "memory"]:
         """Where data of so many bytes lie for a core that comes back to them again and again."""

@@ -95,6 +95,11 @@ def optimized(
     return with_bodies(work, better)
 
 
+def tidied(model: ir.Model) -> ir.Model:
+    """The model without what it computes twice, before it is copied for many sizes."""
+    return optimize_verified(model, (pipeline.TIDY,), seconds=None, budget=GROWTH).model
+
+
 def _optimized(original: ir.Model, skip: frozenset[str], *, checked: bool, growth: int | None) -> ir.Model:
     opset = original.graph.opset_imports.get("", 1)
     for wanted in (OPSET, None) if opset < OPSET <= onnx.defs.onnx_opset_version() else (None,):

@@ -14,7 +14,7 @@ from graphopt.check.given import Given
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF
 from graphopt.errors import NotLowered, OptionError
-from graphopt.flows.asked import BY_SIZE, CUTTING, GROWTH, Asked, in_form, optimized
+from graphopt.flows.asked import BY_SIZE, CUTTING, GROWTH, Asked, in_form, optimized, tidied
 from graphopt.flows.held_to_sizes import Point, equal_at, within_at
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
 from graphopt.flows.rounded import NOT_FASTER, beyond, tolerance_of
@@ -49,6 +49,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
     dims = allowed = free.dims
     started = time.perf_counter()
+    refused: dict[tuple[object, ...], NotLowered] = {}
 
     def sized(source: ir.Model, sizes: Mapping[str, DimValue]) -> ir.Model:
         model = source.clone()
@@ -69,17 +70,25 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         spell_out_free_sides(work, [sized(work, free.at(point)) for point in points])
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula, with_ranges=ranges) if computing else ()
+        way = id(source), id(free), str(held), precision
+        if way in refused:  # no size is computed with, or no Range is there
+            raise refused[way]
+        work = tidied(work)
         kinks = kinks_of(source, free.formula)
         skip = BY_SIZE | CUTTING if kinks else BY_SIZE
 
         def model_of(point: Sequence[int]) -> ir.Model:
             return optimized(sized(work, free.at(point)), skip=skip, growth=GROWTH)
 
-        return make_ranged(
-            dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-            costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula), asked.ram, precision,
-            allowed,
-        )  # fmt: skip
+        try:
+            return make_ranged(
+                dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
+                costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula), asked.ram, precision,
+                allowed,
+            )  # fmt: skip
+        except NotLowered as error:
+            refused[way] = error
+            raise
 
     asked.progress("optimizing")
     work = optimized(original)

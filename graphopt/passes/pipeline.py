@@ -93,6 +93,16 @@ FINISH: tuple[Pass, ...] = (
     Pass("remove-unused-definitions", 0, run=cleanup.remove_unused_definitions),
 )
 
+# Nothing here asks how large a tensor is: what one run of them does to a model is right for the sizes of all copies.
+TIDY: tuple[Pass, ...] = tuple(
+    step
+    for step in STANDARD
+    if step.name
+    in (
+        "lift-constants", "remove-dead-nodes", "share-equal-initializers", "shape-arithmetic", "fold-constants",
+        "merge-common-subexpressions", "merge-equal-contents",
+    )
+)  # fmt: skip
 
 Target = Literal["standard", "ort"]
 TARGET_NAMES: tuple[Target, ...] = get_args(Target)

@@ -291,13 +291,17 @@ def make_ranged(
     Raises NotLowered where an operator has no kernel, or none for a range of sizes.
     """
 
+    greatest = tuple(dim.most for dim in dims)
+
+    @paused_collection()
     def at(point: tuple[int, ...], precision: Precision) -> Lowered:
         model = _folded(model_of(point))
-        return lower(model, target, exact=exact, precision=precision, steady=True, caches=caches)
+        there = target if point == greatest else replace(target, outlined=True)
+        return lower(model, there, exact=exact, precision=precision, steady=True, caches=caches)
 
     decided = precision
     if precision != FLOAT32:
-        samples = [at(tuple(dim.most for dim in dims), precision)]
+        samples = [at(greatest, precision)]
         with suppress(NotLowered):  # a size alone may have no kernels that the others have
             samples.append(at(tuple(max(1, dim.least) for dim in dims), precision))
         decided = replace(precision, only=rounded_at_all(samples))

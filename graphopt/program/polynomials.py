@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -39,6 +40,7 @@ class Fit:
     kinks: tuple[Kink, ...] = ()
     steps: tuple[Operation, ...] = ()
     _known: dict[tuple[int, ...], dict[Product, Fraction] | None] = field(default_factory=dict, compare=False)
+    _along: dict[tuple[int, tuple[int, ...]], list[bool]] = field(default_factory=dict, compare=False)  # as _alone
 
     def number(self, numbers: Sequence[int], where: str) -> Size | int:
         """The polynomial through the numbers; raises Differs where there is none of a low degree."""
@@ -71,8 +73,7 @@ class Fit:
     def _solved(self, numbers: tuple[int, ...], where: str) -> dict[Product, Fraction]:
         """Whole factors by products: the fewest terms of the least degree that fit, by elimination."""
         if numbers not in self._known:
-            bases = sorted(self._bases(numbers), key=lambda choices: prod(map(len, choices)))
-            solved = (self._factors(numbers, _products(choices), self.points) for choices in bases)
+            solved = (self._factors(numbers, products, self.points) for products in self._bases(numbers))
             whole = (one for one in solved if one is not None and all(x.denominator == 1 for x in one.values()))
             self._known[numbers] = next(whole, None)
         found = self._known[numbers]
@@ -94,48 +95,77 @@ class Fit:
             return None
         return {term: factor for term, factor in zip(terms, solution, strict=True) if factor}
 
-    def _bases(self, numbers: Sequence[int]) -> Iterator[list[list[Product]]]:
+    def _bases(self, numbers: Sequence[int]) -> Iterator[Sequence[Product]]:
+        """Terms that the numbers may be sums of, few ones first.
+
+        What the numbers are not along one dim alone, at the first sizes of the others, they are in no product; the
+        squares of a dim may be what is wanting there.
+        """
+        fits = [self._alone(numbers, at) for at in range(len(self.dims))]
+        for base in self._all:
+            if all(fits[at][one] or at == base.squared for at, one in enumerate(base.chosen)):
+                yield base.products
+
+    @cached_property
+    def _all(self) -> list[_Base]:
         """Factors of terms for each dim: each without further ones, then those with one of the dims squared.
 
-        First of the dims alone; then with what turns in the place of its dim, and then beside it. What the numbers
-        are not along one dim alone, at the first sizes of the others, they are in no product.
+        First of the dims alone; then with what turns in the place of its dim, and then beside it.
         """
-        atoms = [self._atoms(dim) for dim in self.dims]
-        alone = [self._alone(numbers, at, choices) for at, choices in enumerate(atoms)]
-        for chosen in itertools.product(*(range(len(choices)) for choices in atoms)):
-            some = [choices[one] for choices, one in zip(atoms, chosen, strict=True)]
-            fails = [at for at, one in enumerate(chosen) if not alone[at][one]]
+        found = []
+        for chosen in itertools.product(*(range(len(choices)) for choices in self._atoms)):
+            some = [choices[one] for choices, one in zip(self._atoms, chosen, strict=True)]
             single: list[list[Product]] = [[(), *((atom,) for atom in one)] for one in some]
-            if not fails:
-                yield single
-            for number, one in enumerate(some):
-                if fails in ([], [number]):
-                    for pairs in _PAIRS if len(one) > 1 else _PAIRS[1:]:
-                        yield [*single[:number], [*single[number], *pairs(one, 2)], *single[number + 1 :]]
+            found.append(_Base(chosen, None, single))
+            for place, one in enumerate(some):
+                for pairs in _PAIRS if len(one) > 1 else _PAIRS[1:]:
+                    found.append(
+                        _Base(chosen, place, [*single[:place], [*single[place], *pairs(one, 2)], *single[place + 1 :]])
+                    )
+        return sorted(found, key=lambda base: prod(map(len, base.choices)))
 
-    def _alone(self, numbers: Sequence[int], at: int, choices: Sequence[tuple[Atom, ...]]) -> list[bool]:
+    def _alone(self, numbers: Sequence[int], at: int) -> list[bool]:
         """Whether the numbers may be a sum of such unknowns along one dim, all others as they are first."""
         first = self.points[0]
         rows = [
             (point, number) for point, number in zip(self.points, numbers, strict=True)
             if point[:at] == first[:at] and point[at + 1 :] == first[at + 1 :]
         ]  # fmt: skip
-        points, found = [point for point, _ in rows], [number for _, number in rows]
+        points, found = [point for point, _ in rows], tuple(number for _, number in rows)
+        if (at, found) not in self._along:
+            self._along[at, found] = [
+                self._factors(found, [(), *((atom,) for atom in one)], points, only=False) is not None
+                for one in self._atoms[at]
+            ]
+        return self._along[at, found]
+
+    @cached_property
+    def _atoms(self) -> list[list[tuple[Atom, ...]]]:
+        """By dim the unknowns that may stand for it: itself, what turns or grows in steps with it, or both."""
+        found = []
+        for dim in self.dims:
+            turning: list[Atom] = [kink.operation for kink in self.kinks if kink.dim == dim]
+            turning += [step for step in self.steps if dims_of(step.left) == {dim}]
+            some = [one for count in (1, 2) for one in itertools.combinations(turning, count)]
+            found.append([(dim,), *some, *((dim, *one) for one in some)])
+        return found
+
+
+@dataclass(frozen=True)
+class _Base:
+    """Terms: all products of one of each dim's factors."""
+
+    chosen: tuple[int, ...]  # of each dim which of the unknowns that may stand for it
+    squared: int | None  # the dim whose factors have squares too
+    choices: list[list[Product]]
+
+    @cached_property
+    def products(self) -> list[Product]:
+        """The terms."""
         return [
-            self._factors(found, [(), *((atom,) for atom in one)], points, only=False) is not None for one in choices
+            tuple(sorted(itertools.chain(*parts), key=lambda one: one.text))
+            for parts in itertools.product(*self.choices)
         ]
-
-    def _atoms(self, dim: Dim) -> list[tuple[Atom, ...]]:
-        """The unknowns that may stand for a dim: itself, what turns or grows in steps with it, or both."""
-        turning: list[Atom] = [kink.operation for kink in self.kinks if kink.dim == dim]
-        turning += [step for step in self.steps if dims_of(step.left) == {dim}]
-        some = [one for count in (1, 2) for one in itertools.combinations(turning, count)]
-        return [(dim,), *some, *((dim, *one) for one in some)]
-
-
-def _products(choices: Sequence[Sequence[Product]]) -> list[Product]:
-    """All products of one of each dim's choices."""
-    return [tuple(sorted(itertools.chain(*parts), key=lambda one: one.text)) for parts in itertools.product(*choices)]
 
 
 def _eliminated(rows: list[list[Fraction]], unknown: int, *, only: bool) -> list[Fraction] | None:

@@ -13,6 +13,7 @@ memory are those of the greatest size, which no other size exceeds.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,11 +30,13 @@ from kernels.control import written
 from kernels.errors import KernelsError
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
-from kernels.size import Dim, OfOneSize, Operation, Size, bound, dims_of
+from kernels.size import Dim, OfOneSize, Operation, Size, at, bound, dims_of
 from kernels.templates.either import original
 from kernels.templates.template import Template
 
 HALVED = 32  # of what most networks of images want multiples: they halve sides five times
+FEW_REMAINDERS = 4  # of one quotient, that samples have all
+MOST_TRIED = 1 << 10  # sizes among which samples with other remainders are looked for
 DEGREE = 2  # of a dim in a number, as of sequence in the elements of all scores
 NONE: Mapping[Dim, Collection[int]] = {}
 Lower = Callable[[Point], Lowered]
@@ -164,9 +167,33 @@ def sample_points(
         if any(dims_of(step.left) == {dim} for step in steps):
             more = (dim.most - 5, dim.most * 7 // 8, dim.most * 5 // 8 | 1)
             below += [size for size in more if size >= max(2, dim.least)]
+            below += _of_other_remainders(dim, steps, {*ladders[number], *below})
         below = [size for size in below if size not in without.get(dim, ())]
         found += itertools.product(*(below if at == number else ladder[:2] for at, ladder in enumerate(ladders)))
     return list(dict.fromkeys(found))
+
+
+def _of_other_remainders(dim: Dim, steps: Sequence[Operation], known: Collection[int]) -> list[int]:
+    """Sizes of a dim with which its quotients leave every remainder that they can, beside those of known sizes.
+
+    Where each halving of a side finds an even number, half of it and the half less one are alike. Quotients with many
+    remainders are left to the usual sizes.
+    """
+    own = [step for step in steps if dims_of(step.left) == {dim}]
+
+    def left_by(size: int) -> set[tuple[int, int]]:
+        there = {dim.name: size}
+        return {(number, at(one.left, there) % at(one.right, there)) for number, one in enumerate(own)}
+
+    tried = {size: left_by(size) for size in range(max(2, dim.least, dim.most // 2, dim.most - MOST_TRIED), dim.most)}
+    wanted = set().union(*tried.values()) - set().union(*map(left_by, known))
+    counts = Counter(number for number, _ in set().union(*tried.values()))
+    wanted = {(number, rest) for number, rest in wanted if counts[number] <= FEW_REMAINDERS}
+    found: list[int] = []
+    while wanted:
+        found.append(max(tried, key=lambda size: (len(tried[size] & wanted), size)))
+        wanted -= tried[found[-1]]
+    return found
 
 
 class _Unifier:

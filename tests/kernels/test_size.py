@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from kernels.dtype import DType
 from kernels.kernel import Operand, write_kernel
 from kernels.llvm.module import Module
+from kernels.renamed import in_dims
 from kernels.run import Executable
-from kernels.size import Dim, Size, Undecided, at, bound, free, greatest, in_dims, is_free, least, range_of
+from kernels.size import Dim, Size, Undecided, at, bound, free, greatest, is_free, least, range_of
 from kernels.target import host
 
 B, S = Dim("b", 1, 5, 0), Dim("s", 1, 9, 1)
@@ -135,3 +136,15 @@ def test_terms_of_both_signs_are_bounded_together() -> None:
     rows = least(s, 4)
     assert range_of(b * s * 4 - s * 4 + 4 * rows - 1) == (3, 4 * 36 + 15)
     assert range_of(s - rows) == (-3, 8)  # of two that grow together: numbers that it lies between
+
+
+def test_quotients_of_both_signs_are_bounded_by_all_sizes() -> None:
+    """Rows of windows: as many as a stride of two leaves, less those of a stride of two again."""
+    height, width = (free(Dim(name, 20, 90, number)) for number, name in enumerate("hw"))
+    half = (height - 3) // 2
+    rows = 3 * half * width - 2 * ((half + 1) // 2) * width - 5 * half
+    every = [
+        3 * ((h - 3) // 2) * w - 2 * (((h - 3) // 2 + 1) // 2) * w - 5 * ((h - 3) // 2)
+        for h in range(20, 91) for w in range(20, 91)
+    ]  # fmt: skip
+    assert range_of(rows) == (min(every), max(every))

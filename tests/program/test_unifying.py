@@ -123,6 +123,28 @@ def test_numbers_of_two_dims_that_both_grow_in_steps() -> None:
         held(lambda h, v: (h * v) // 3)
 
 
+def test_samples_leave_every_remainder_that_quotients_can() -> None:
+    """Twice what a last stride leaves is one pixel less, or none: at 256, three quarters and half of it always one."""
+    strides = (2, 1, 2, 1, 2, 2, 2)  # Inception's
+    levels = " ".join(f"c{level + 1} = Conv<strides = [{one}]>(c{level}, w)" for level, one in enumerate(strides))
+    text = f"g (float[1,1,h] c0, float[1,1,3] w) => (float y) {{ {levels} y = ReduceSum<keepdims = 0>(c7) }}"
+    dim = Dim("h", 80, 256, 0)
+    steps = steps_of(ir.from_proto(support.model(text, 18)), FreeDims((dim,), {}).formula)
+    points = sample_points([dim], (), steps)
+    for step in steps:
+        rests = [{at(step.left, {"h": h}) % at(step.right, {"h": h}) for h in some}
+                 for some in (range(80, 257), [h for (h,) in points])]  # fmt: skip
+        assert rests[0] == rests[1], step.text
+
+    def twice(size: int) -> int:
+        for stride in strides:
+            size = (size - 3) // stride + 1
+        return 2 * size
+
+    found = Fit((dim,), tuple(points), (), steps).number([twice(h) for (h,) in points], "pixels")
+    assert all(at(found, {"h": h}) == twice(h) for h in range(80, 257))
+
+
 def test_a_region_that_cannot_be_of_any_size_is_named() -> None:
     text = "g (float[1,4,s] x) => (float[1,4,t] y) { y = MaxPool<kernel_shape = [2]>(x) }"
     model = ir.from_proto(support.model(text, 23, 10))

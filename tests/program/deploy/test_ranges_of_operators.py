@@ -122,7 +122,7 @@ def test_frames_of_any_length() -> None:
 
 
 def test_a_number_that_no_polynomial_gives_is_refused() -> None:
-    pool = "MaxPool<kernel_shape = [2], strides = [2], ceil_mode = 1>"
+    pool = "MaxPool<kernel_shape = [2], strides = [3], ceil_mode = 1>"
     text = f"g (float[2,3,batch] x) => (float[2,3,half] y) {{ y = {pool}(x) }}"
     words = r"MaxPool y cannot be of any size .*give the sizes that you need one by one"
     with pytest.raises(graphopt.GraphoptError, match=words):
