@@ -30,8 +30,8 @@ Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those
 def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = False) -> list[tuple[Size | int, ...]]:
     """Give a model such inputs, behind its own; what each holds, row by row. The model is changed.
 
-    `with_ranges`: every run computes what follows from a Range of no fixed length, as if that was no constant at one
-    size: an input that holds zero is added to it.
+    `with_ranges`: every run computes what follows from a Range of no fixed length, or from what a CumSum counts, as if
+    that was no constant at one size: an input that holds zero is added to it.
     """
     facts, inputs = Facts(model), _Inputs(model)
     for node in tuple(model.graph):
@@ -39,16 +39,23 @@ def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = 
             start = node.inputs[0]
             given = None if start is None else inputs.of(facts, start, formula)
             if given is not None:
-                _shift(model, node, given)
+                _shift(model, node, given, facts)
             elif with_ranges and facts.known(node.outputs[0]).content is None:
                 length = (facts.shape(node.outputs[0]) or ("unknown",))[0]
-                _add(model, node, node.outputs[0], inputs.holding((), (0,), str(length)))
+                _add(model, node, node.outputs[0], inputs.holding((), (0,), str(length)), facts)
         elif not all(facts.known(one).content is not None for one in node.outputs):
             for at, value in enumerate(node.inputs):
                 if value is not None and not value.is_graph_input() and at not in DIMS.get(node.op_type, ()):
                     given = inputs.of(facts, value, formula)
                     if given is not None:
-                        node.replace_input_with(at, _as(model, node, given, value))
+                        node.replace_input_with(at, _as(model, node, given, value, facts))
+            counted = node.inputs[0] if with_ranges and node.op_type == "CumSum" and not node.domain else None
+            if counted is not None:  # ones, as many as the size says
+                zero = _as(model, node, inputs.holding((), (0,), str(facts.shape(counted))), counted, facts)
+                summed = ir.node("Add", [counted, zero])
+                summed.outputs[0].name = f"{node.outputs[0].name}/counted"
+                model.graph.insert_before(node, summed)
+                node.replace_input_with(0, summed.outputs[0])
     return inputs.numbers
 
 
@@ -82,17 +89,18 @@ class _Inputs:
         return self._made[key]
 
 
-def _as(model: ir.Model, reader: ir.Node, given: ir.Value, like: ir.Value) -> ir.Value:
+def _as(model: ir.Model, reader: ir.Node, given: ir.Value, like: ir.Value, facts: Facts) -> ir.Value:
     """An input of int64 in the type of the value that it stands for."""
-    if like.dtype in (None, ir.DataType.INT64):
+    kind = like.dtype or facts.dtype(like) or ir.DataType.INT64
+    if kind is ir.DataType.INT64:
         return given
-    cast = ir.node("Cast", [given], {"to": int(like.dtype)})
+    cast = ir.node("Cast", [given], {"to": int(kind)})
     cast.outputs[0].name = f"{like.name}/{NAME}"
     model.graph.insert_before(reader, cast)
     return cast.outputs[0]
 
 
-def _shift(model: ir.Model, node: ir.Node, given: ir.Value) -> None:
+def _shift(model: ir.Model, node: ir.Node, given: ir.Value, facts: Facts) -> None:
     """Range(start, limit, delta) as Range(0, limit - start, delta) + start, where an input holds the start."""
     start, limit, delta = node.inputs
     if start is None or limit is None:
@@ -105,14 +113,14 @@ def _shift(model: ir.Model, node: ir.Node, given: ir.Value) -> None:
         one.outputs[0].name = f"{out.name}/{word}"
         one.outputs[0].type = out.type
     model.graph.insert_before(node, [zero, length, plain])
-    _add(model, node, plain.outputs[0], given)
+    _add(model, node, plain.outputs[0], given, facts)
     model.graph.remove(node, safe=True)
 
 
-def _add(model: ir.Model, node: ir.Node, plain: ir.Value, given: ir.Value) -> None:
+def _add(model: ir.Model, node: ir.Node, plain: ir.Value, given: ir.Value, facts: Facts) -> None:
     """Whoever reads what a Range gives reads the sum of `plain` and an input instead."""
     out = node.outputs[0]
-    moved = ir.node("Add", [plain, _as(model, node, given, out)])
+    moved = ir.node("Add", [plain, _as(model, node, given, out, facts)])
     moved.outputs[0].name, moved.outputs[0].type, moved.outputs[0].shape = f"{out.name}/moved", out.type, out.shape
     ir.convenience.replace_all_uses_with(out, moved.outputs[0])
     for position, value in enumerate(model.graph.outputs):

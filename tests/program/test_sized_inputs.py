@@ -73,6 +73,21 @@ GRAPHS = {
         shares = Softmax<axis = -1>(scores)
         mixed = MatMul(shares, weights)
         y = Squeeze(mixed, back)""",
+    "places that are counted": """
+        none = Constant<value = int64 {0}>()
+        last = Constant<value = int64[1] {-1}>()
+        end = Constant<value = int64[1] {9223372036854775807}>()
+        front = Constant<value = int64[1] {0}>()
+        shape = Shape(x)
+        zeros = ConstantOfShape(shape)
+        open = Cast<to = 9>(zeros)
+        shut = Not(open)
+        ones = Cast<to = 1>(shut)
+        places = CumSum(ones, none)
+        most = Slice(places, last, end, front)
+        parts = Div(places, most)
+        waves = Sin(parts)
+        y = Mul(x, waves)""",
     "an int32": """
         shape = Shape<start = 0, end = 1>(x)
         short = Cast<to = 6>(shape)
