@@ -141,7 +141,8 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     return found
 
 
-_FORMULA = re.compile(r"[A-Za-z_]\w* *([-+*/]+ *\w+ *)*")  # of other dims: past + 1
+_TERM = r"(?:\d+|[A-Za-z_]\w*)"
+_FORMULA = re.compile(rf"(?=.*[A-Za-z_]){_TERM} *([-+*/]+ *{_TERM} *)*")  # of other dims: past + 1, 32*n
 
 
 def parse_sized_dims(texts: Sequence[str]) -> dict[str, int | str | tuple[int, int] | list[int]]:

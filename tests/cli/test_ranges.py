@@ -50,3 +50,17 @@ def test_a_cache_may_be_empty(shell: Shell, said: str, sizes: tuple[int, ...]) -
         np.testing.assert_array_equal(made["both"], np.concatenate([old, new], 1))
         np.testing.assert_allclose(made["y"], made["both"].mean(1, keepdims=True), rtol=1e-6)
     loaded.close()
+
+
+def test_a_range_of_multiples(shell: Shell) -> None:
+    text = "g (float[s,8] x) => (float[s,3] y) { h = MatMul(x, w) y = Relu(h) }"
+    onnx.save(support.model(text, 18, w=WEIGHTS), shell.folder / "m.onnx")
+    sizes = ("--dim", "s=4*n", "--dim", "n=1..3", "--threads", "1")
+    assert shell.run("compile", "m.onnx", "b", *sizes).status == 0
+    loaded = runtime.load(shell.folder / "b", threads=1)
+    for rows in (12, 4, 8):
+        x = np.random.default_rng(rows).random((rows, 8), np.float32)
+        np.testing.assert_allclose(loaded(x=x)["y"], x @ WEIGHTS, rtol=1e-5)
+    loaded.close()
+    answer = shell.run("compile", "m.onnx", "b", "--dim", "s=4*")
+    assert answer.status == 2 and "'4*' is neither a size nor a name for a dim" in answer.err
