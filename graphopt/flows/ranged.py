@@ -39,6 +39,8 @@ from graphopt.program.steps import steps_of
 from kernels.size import at
 from memplan.compiling import telling
 
+ATTENTION = frozenset({"attention"})  # the rule that would put one in the place of what it was spelled out as
+
 
 def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     """One program for all sizes of the dims, compared with the model at several of them."""
@@ -67,7 +69,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             [dim.most + 1 for dim in dims],
             [max(dim.least, dim.most // 2 | 1) for dim in dims],
         )
-        spell_out_free_sides(work, [sized(work, free.at(point)) for point in points])
+        spelled_out = spell_out_free_sides(work, [sized(work, free.at(point)) for point in points])
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula, with_ranges=ranges) if computing else ()
         way = id(source), id(free), str(held), precision
@@ -75,7 +77,9 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             raise refused[way]
         work = tidied(work)
         kinks = kinks_of(source, free.formula)
-        skip = BY_SIZE | CUTTING if kinks else BY_SIZE
+        skip = (
+            BY_SIZE | (CUTTING if kinks else frozenset()) | (ATTENTION if "Attention" in spelled_out else frozenset())
+        )
 
         def model_of(point: Sequence[int]) -> ir.Model:
             return optimized(sized(work, free.at(point)), skip=skip, growth=GROWTH)

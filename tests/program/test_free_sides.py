@@ -196,3 +196,17 @@ def test_a_pooling_whose_last_window_follows_from_the_sides_is_refused_for_a_ran
     model = support.model(f"g (float[2,4,h,s] x) => (float y) {{ y = {node} }}", 18)
     with pytest.raises(graphopt.GraphoptError, match="cannot be made for a range"):
         graphopt.compile(model, dims={"h": (3, 30), "s": (3, 30)})
+
+
+@pytest.mark.parametrize("scale", ["", "scale = 0.25"])
+@pytest.mark.parametrize("mask", ["", ", m"])
+def test_attention_between_channels(scale: str, mask: str) -> None:
+    """Rows are as long as the image has pixels, as in XCiT and EdgeNeXt; without a scale it follows from them."""
+    text = f"""g (float[1,8,h,v] x, float[4,4] m) => (float[1,2,4,r] y) {{
+        t = Constant<value_ints = [1, 2, 4, -1]>() q = Reshape(x, t) k = Neg(q) y = Attention<{scale}>(q, k, q{mask})
+    }}"""
+    model = support.model(text.replace("<>", ""), 23)
+    made, session = graphopt.compile(model, dims={"h": (2, 12), "v": (2, 15)}), support.session(model)
+    for sides in ((2, 2), (7, 9), (12, 15)):
+        feed = {"x": _random.standard_normal((1, 8, *sides)).astype("f4"), "m": np.eye(4, dtype="f4")}
+        np.testing.assert_allclose(made.run(None, feed)[0], session.run(None, feed)[0], rtol=1e-5, atol=5e-6)

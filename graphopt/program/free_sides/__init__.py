@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import required_input
+from graphopt.program.free_sides.attention import attention
 from graphopt.program.free_sides.convolution import convolution, transposed
 from graphopt.program.free_sides.pooling import average, largest, whole
 from graphopt.program.free_sides.resizing import resized
@@ -18,17 +19,17 @@ from graphopt.program.free_sides.writer import Sides, Writer
 
 RULES: dict[str, Callable[[Writer, Sides], None]] = {
     "Conv": convolution, "ConvTranspose": transposed, "GlobalAveragePool": whole, "GlobalMaxPool": whole,
-    "MaxPool": largest, "AveragePool": average, "Resize": resized,
+    "MaxPool": largest, "AveragePool": average, "Resize": resized, "Attention": attention,
 }  # fmt: skip
 
 
-def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> None:
-    """Spell out what a model computes along sides that a run sets. The model is changed.
+def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> frozenset[str]:
+    """Spell out what a model computes along sides that a run sets, and say what kinds. The model is changed.
 
     `sized` are copies of it at sizes of which every one is another: sides that differ among them are free. Nodes that
     have no such form here stay as they are.
     """
-    facts, known = Facts(model), [Facts(one) for one in sized]
+    facts, known, found = Facts(model), [Facts(one) for one in sized], set[str]()
     for node, *copies in zip(tuple(model.graph), *map(tuple, (one.graph for one in sized)), strict=True):
         if node.domain or node.op_type not in RULES or node.inputs[0] is None:
             continue
@@ -39,3 +40,5 @@ def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> None:
         is_known = len(dims) == len(given) and len(results) == len(made)
         if is_known and (len({shape[2:] for shape in dims}) > 1 or len({shape[2:] for shape in results}) > 1):
             RULES[node.op_type](Writer(model, facts, node), Sides(tuple(dims), tuple(results)))
+            found |= {node.op_type} if node.graph is None else set()
+    return frozenset(found)
