@@ -42,6 +42,7 @@ COUNTS = (2, 3)  # to try where a model refuses the count of a draw
 LAST_COUNTS = (-1, 0)  # at last: an axis may be such, and with a number of trips nothing is computed
 SPECIALS = (np.nan, np.inf, -np.inf, -0.0)
 FEW = 64  # values of an input
+ROOTED: tuple[Draw, ...] = ("normal", "large", "flat", "tiny")  # draws that give a root no negative numbers
 MOVING: tuple[Draw, ...] = ("wild", "grid", "unit")  # draws that move inputs with defaults
 HUGE = {8: 1 << 40, 4: 1 << 30, 2: 1 << 14, 1: 1 << 6}  # integers by the bytes of their type
 
@@ -151,7 +152,8 @@ def _value(
     if item.use.boxes and shape[-1:] == (4,) and draw not in ("normal", "special"):
         return _boxes(shape, draw, generator).astype(dtype)
     with np.errstate(over="ignore"):
-        return _floats(shape, sorted(item.use.constants), draw, generator).astype(dtype)
+        values = _floats(shape, sorted(item.use.constants), draw, generator).astype(dtype)
+    return np.abs(values) if item.use.roots and draw in ROOTED else values
 
 
 def _factors(count: int, draw: Draw) -> np.ndarray:

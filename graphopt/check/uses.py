@@ -58,6 +58,8 @@ CARRIERS: Mapping[str, tuple[int, ...] | None] = {
     "Ceil": None, "Round": None, "ReduceSum": (0,), "ReduceMax": (0,), "ReduceMin": (0,), "ReduceProd": (0,),
     "CumSum": (0,), "Sum": None, "Optional": None, "OptionalGetElement": None, "SequenceConstruct": None,
 }  # fmt: skip
+ROOTS: Mapping[str, tuple[int, ...]] = {"Sqrt": (0,), "Log": (0,)}
+SIGNED = frozenset({"Add", "Cast", "CastLike", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"})
 DICTIONARIES = frozenset({"TfIdfVectorizer", "LabelEncoder", "CategoryMapper"})  # their integers are what they look for
 LABELLED = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})  # the second operand names classes
 MASKED = 2  # the bound of a mask, whose running sums are positions: as many places as there are numbers at the most
@@ -77,6 +79,7 @@ class Use:
     starts: bool = False
     steps: bool = False
     boxes: bool = False
+    roots: bool = False  # a root or a logarithm is taken of it, of multiples or of what is added to it
     resized: tuple[int | str, ...] | None = None  # the dims, where declared, of what is resized to these sizes
     constants: set[float] = field(default_factory=set)
     exceptions: set[int] = field(default_factory=set)  # indices that are taken for none
@@ -90,6 +93,7 @@ class Use:
         self.starts |= other.starts
         self.steps |= other.steps
         self.boxes |= other.boxes
+        self.roots |= other.roots
         self.resized = self.resized or other.resized
         if other.bound is not None:
             self.bound = other.bound if self.bound is None else min(self.bound, other.bound)
@@ -144,7 +148,7 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
         found.setdefault(sizes, Use()).resized = _dims(node.inputs[0])
     roles = (
         (COUNTS, "counts"), (FACTORS, "factors"), (AXES, "axes"), (STARTS, "starts"), (STEPS, "steps"),
-        (BOXES, "boxes"),
+        (BOXES, "boxes"), (ROOTS, "roots"),
     )  # fmt: skip
     for operands, name in roles:
         for position in operands.get(kind, ()):
@@ -169,7 +173,16 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
             use = found.setdefault(value, Use())
             for one in after:
                 summed = kind == "CumSum" and one.bound is not None
+                one = replace(one, roots=one.roots and _keeps_sign(node, position))
                 use.join(replace(one, bound=min(one.bound or 0, MASKED)) if summed else one)
+
+
+def _keeps_sign(node: ir.Node, position: int) -> bool:
+    """Whether a positive operand makes a positive result, be the others as they may."""
+    if node.op_type == "Mul":
+        others = [one for at, one in enumerate(node.inputs) if one is not None and at != position]
+        return all(one.const_value is not None and bool((one.const_value.numpy() > 0).all()) for one in others)
+    return node.op_type in SIGNED or (node.op_type == "Div" and position == 0)
 
 
 def _length(node: ir.Node, table: ir.Value | None, axis: int = 0) -> int | None:

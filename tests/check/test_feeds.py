@@ -158,6 +158,23 @@ def test_boxes_overlap() -> None:
         assert (shares > 0.5).any() and ((shares > 0) & (shares < 0.5)).any()
 
 
+@pytest.mark.parametrize(
+    ("path", "is_positive"),
+    [
+        ("y = Sqrt(v)", True), ("a = Mul(v, b) c = Mul(x, x) d = Add(a, c) e = Div(d, x) y = Sqrt(e)", True),
+        ("a = Mul(v, v) y = Sqrt(a)", False), ("a = Mul(v, x) y = Sqrt(a)", False), ("a = Sub(v, x) y = Log(a)", False),
+        ("y = Tanh(v)", False),
+    ],
+)  # fmt: skip
+def test_roots_are_taken_of_positive_numbers(path: str, is_positive: bool) -> None:
+    """Adam's second moments; what is squared, or shifted, before a root has both signs, and so has a wild draw."""
+    text = f"g (float[40] v, float[40] x) => (float[40] y) {{ {path} }}"
+    beta = np.array(0.999, np.float32)
+    for draw in ("normal", "large", "flat", "tiny"):
+        assert (_feeds(text, draw, b=beta)["v"] >= 0).all() == is_positive, draw
+    assert (_feeds(text, "wild", b=beta)["v"] < 0).any() and (_feeds(text, "normal", b=beta)["x"] < 0).any()
+
+
 def test_tiny_values_lie_beside_epsilons() -> None:
     values = np.abs(_feeds("g (float[30,8] x) => (float[30,8] y) { y = Relu(x) }", "tiny")["x"])
     assert values.max() < 0.1 and np.median(values) < 5e-3
