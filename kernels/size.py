@@ -346,8 +346,9 @@ def nothing(*values: Size | int) -> bool:
 @cache
 def _tried(value: Size) -> tuple[int, int]:
     """The least and the greatest number at any sizes."""
-    axes = (np.arange(dim.least, dim.most + 1) for dim in value.dims)
-    values = _at_all(value, dict(zip((dim.name for dim in value.dims), np.meshgrid(*axes), strict=True)))
+    dims = sorted(value.dims, key=_order)
+    axes = np.meshgrid(*(np.arange(dim.least, dim.most + 1) for dim in dims))
+    values = _at_all(value, dict(zip((dim.name for dim in dims), axes, strict=True)))
     return int(values.min()), int(values.max())
 
 
