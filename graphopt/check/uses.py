@@ -178,7 +178,7 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
 
 
 def _keeps_sign(node: ir.Node, position: int) -> bool:
-    """Whether a positive operand makes a positive result, be the others as they may."""
+    """Whether a positive operand makes a positive result, if what is added to it, or divides it, is positive."""
     if node.op_type == "Mul":
         others = [one for at, one in enumerate(node.inputs) if one is not None and at != position]
         return all(one.const_value is not None and bool((one.const_value.numpy() > 0).all()) for one in others)

@@ -30,6 +30,7 @@ from kernels.target import Target, TargetName, named
 
 BY_SIZE = frozenset({"merge-small-projections"})  # passes that are for small results
 CUTTING = frozenset({"slice-of-everything"})  # rules that drop what cuts nothing at one size and something at others
+ATTENTION = frozenset({"attention"})  # the rule that would put one in the place of what it was spelled out as
 GROWTH = 1 << 26  # bytes that constants may add to a model of one size of many: enough for each of them
 OPSET = 23  # of the private copy: attention and normalisations have operators of their own there
 

@@ -18,6 +18,7 @@ from graphopt.flows.rounded import Judged, MakeRounded, Within, measured, tolera
 from graphopt.model.dimensions import DimValue
 from graphopt.program.deploy.compiled import Whole
 from graphopt.program.make import Program
+from graphopt.program.unifying import HALVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def equal_at(
         except VerificationError as error:
             reason, name = str(error).rstrip("."), next(iter(point.sizes))
             raise VerificationError(
-                f"at {point} {reason}; give a range that the model takes, or multiples, {name}=32*n for example."
+                f"at {point} {reason}; give a range that the model takes, or multiples, {name}={HALVED}*n for example."
             ) from error
         if not verdicts[-1].passed:
             raise VerificationError(

@@ -14,7 +14,7 @@ from graphopt.check.given import Given
 from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF
 from graphopt.errors import NotLowered, OptionError
-from graphopt.flows.asked import BY_SIZE, CUTTING, GROWTH, Asked, in_form, optimized, tidied
+from graphopt.flows.asked import ATTENTION, BY_SIZE, CUTTING, GROWTH, Asked, in_form, optimized, tidied
 from graphopt.flows.held_to_sizes import Point, equal_at, within_at
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
 from graphopt.flows.rounded import NOT_FASTER, beyond, tolerance_of
@@ -38,8 +38,6 @@ from graphopt.program.sized_inputs import with_sized_inputs
 from graphopt.program.steps import steps_of
 from kernels.size import at
 from memplan.compiling import telling
-
-ATTENTION = frozenset({"attention"})  # the rule that would put one in the place of what it was spelled out as
 
 
 def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kernels.dtype import DType
 from kernels.kernel import Operand, write_kernel
 from kernels.llvm.module import Module
-from kernels.renamed import in_dims
 from kernels.run import Executable
 from kernels.size import Dim, Size, Undecided, at, bound, free, greatest, is_free, least, range_of
+from kernels.substitution import in_dims
 from kernels.target import host
 
 B, S = Dim("b", 1, 5, 0), Dim("s", 1, 9, 1)

@@ -15,7 +15,10 @@ RANK = 4  # of batch, heads, rows and elements of a row
 
 
 def attention(writer: Writer, sides: Sides) -> None:
-    """Two products and a Softmax where a run sets how long rows are; caches, shared heads and limits stay."""
+    """Two products and a Softmax where a run sets how long rows are.
+
+    One that is causal, or has a cache, a soft cap, a mask of booleans or heads that share keys, stays as it is.
+    """
     node, facts = writer.node, writer.facts
     q, k, v, mask = (input_at(node, at) for at in range(4))
     if q is None or k is None or v is None or len(sides.given[0]) != RANK or len({one[3] for one in sides.given}) == 1:

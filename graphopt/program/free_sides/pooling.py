@@ -72,8 +72,10 @@ def _pads(writer: Writer) -> tuple[int, ...] | None:
     """
     taps = _taps(writer)
     pads, strides, _ = writer.numbers(taps)
-    if pads is None or min(pads) < 0 or not int_attribute(writer.node, "ceil_mode", 0):
-        return None if pads is None or min(pads) < 0 else tuple(pads)
+    if pads is None or min(pads) < 0:
+        return None
+    if not int_attribute(writer.node, "ceil_mode", 0):
+        return pads
     before, behind = pads[: len(taps)], pads[len(taps) :]
     if any(pad + step > reach for pad, step, reach in zip(behind, strides, _reach(writer), strict=True) if step > 1):
         return None
