@@ -139,8 +139,7 @@ class _Planner:
                 best = plan
         if not is_segmented or self.arrays.count <= SEGMENTED:
             best, lowest = self._evolved(best, budget, work, lowest)
-            if best is None or best.solver != "evolution":
-                best, lowest = self._annealed(best, budget, work, lowest)
+            best, lowest = self._annealed(best, budget, work, lowest)
         if best is None:
             raise BudgetTooSmall(budget, lowest, proved=False)
         return self.result(best, work)
