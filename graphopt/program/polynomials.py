@@ -1,6 +1,6 @@
 """Numbers that differ between sizes as one polynomial of the dims, and records with such numbers in them.
 
-Lagrange's interpolation, in exact fractions; a polynomial has to give the numbers at sizes that were held out too.
+Interpolation by whole factors; a polynomial has to give the numbers at sizes that were held out too.
 Where a number of the model turns at a size (kinks), the smaller one of the two is one more unknown: B*min(S, 8) + 1.
 So is a quotient where numbers grow in steps (steps): B*((S - 1) // 2).
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from fractions import Fraction
 from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from graphopt.program.kinks import Kink
-from kernels.size import Atom, Dim, Operation, Product, Size, at, dims_of, size_of
+from graphopt.program.residues import PRIMES, Residues, System, joined, residues
+from kernels.size import Atom, Dim, Operation, Product, Size, dims_of, size_of
 
 Point = tuple[int, ...]  # a size for each dim, in their order
 
@@ -39,18 +41,16 @@ class Fit:
     points: tuple[Point, ...]
     kinks: tuple[Kink, ...] = ()
     steps: tuple[Operation, ...] = ()
-    _known: dict[tuple[int, ...], dict[Product, Fraction] | None] = field(default_factory=dict, compare=False)
+    _known: dict[tuple[int, ...], dict[Product, int] | None] = field(default_factory=dict, compare=False)
     _along: dict[tuple[int, tuple[int, ...]], list[bool]] = field(default_factory=dict, compare=False)  # as _alone
+    _values: dict[Atom, list[int]] = field(default_factory=dict, compare=False)  # of unknowns at the points
+    _columns: dict[tuple[Product, int], Residues] = field(default_factory=dict, compare=False)  # by the prime's number
 
     def number(self, numbers: Sequence[int], where: str) -> Size | int:
         """The polynomial through the numbers; raises Differs where there is none of a low degree."""
         if len(set(numbers)) == 1:
             return numbers[0]
-        size = size_of({product: int(factor) for product, factor in self._solved(tuple(numbers), where).items()})
-        for point, number in zip(self.points, numbers, strict=True):
-            if at(size, dict(zip((dim.name for dim in self.dims), point, strict=True))) != number:
-                raise Differs(f"{where} is no polynomial of the sizes")
-        return size
+        return size_of(self._solved(tuple(numbers), where))
 
     def unify(self, values: Sequence[Any], where: str) -> Any:
         """Equal parts as they are, and numbers that differ as polynomials; raises Differs."""
@@ -70,32 +70,52 @@ class Fit:
                 return record_like(first, parts)
         raise Differs(where)
 
-    def _solved(self, numbers: tuple[int, ...], where: str) -> dict[Product, Fraction]:
-        """Whole factors by products: the fewest terms of the least degree that fit, by elimination."""
+    def _solved(self, numbers: tuple[int, ...], where: str) -> dict[Product, int]:
+        """Whole factors by products: the fewest terms of the least degree that fit."""
         if numbers not in self._known:
-            solved = (self._factors(numbers, products, self.points) for products in self._bases(numbers))
-            whole = (one for one in solved if one is not None and all(x.denominator == 1 for x in one.values()))
-            self._known[numbers] = next(whole, None)
+            given = [residues(numbers, prime) for prime in PRIMES]
+            solved = (self._factors(numbers, given, base) for base in self._bases(numbers))
+            self._known[numbers] = next((one for one in solved if one is not None), None)
         found = self._known[numbers]
         if found is None:
             raise Differs(f"{where} is no polynomial of the sizes")
         return found
 
-    def _factors(
-        self, numbers: Sequence[int], terms: Sequence[Product], points: Sequence[Point], *, only: bool = True
-    ) -> dict[Product, Fraction] | None:
-        """The factors of terms that give the numbers at the points; None where there are none, or not these `only`."""
-        names = [dim.name for dim in self.dims]
-        rows = []
-        for point, number in zip(points, numbers, strict=True):
-            sizes = dict(zip(names, point, strict=True))
-            rows.append([*(Fraction(prod(atom.at(sizes) for atom in term)) for term in terms), Fraction(number)])
-        solution = _eliminated(rows, len(terms), only=only)
-        if solution is None:
+    def _factors(self, numbers: Sequence[int], given: Sequence[Residues], base: _Base) -> dict[Product, int] | None:
+        """The whole factors of terms that give the numbers; None where there are none, or not these only."""
+        first = base.system(self, 0)
+        if len(first.pivots) < len(base.products) or not first.is_solvable(given[0]):
             return None
-        return {term: factor for term, factor in zip(terms, solution, strict=True) if factor}
+        solutions = [base.system(self, number).solution(one) for number, one in enumerate(given)]
+        factors = [joined(int(one), int(other)) for one, other in zip(*solutions, strict=True)]
+        found = {term: factor for term, factor in zip(base.products, factors, strict=True) if factor}
+        sums = [0] * len(numbers)
+        for term, factor in found.items():
+            for at, row in enumerate(zip(*map(self._values_of, term), strict=True) if term else [()] * len(numbers)):
+                sums[at] += factor * prod(row)
+        return found if sums == list(numbers) else None
 
-    def _bases(self, numbers: Sequence[int]) -> Iterator[Sequence[Product]]:
+    def system(self, products: Sequence[Product], number: int, places: Sequence[int] | None = None) -> System:
+        """Sums of products that are to give numbers at all points, or at those places among them, by a prime."""
+        columns = [self._column(product, number) for product in products]
+        return System.of(columns if places is None else [one[places] for one in columns], PRIMES[number])
+
+    def _column(self, product: Product, number: int) -> Residues:
+        """A product of unknowns at all points, by one of the primes."""
+        if (product, number) not in self._columns:
+            found = np.ones(len(self.points), np.int64)
+            for atom in product:
+                found = found * residues(self._values_of(atom), PRIMES[number]) % PRIMES[number]
+            self._columns[product, number] = found
+        return self._columns[product, number]
+
+    def _values_of(self, atom: Atom) -> list[int]:
+        if atom not in self._values:
+            names = [dim.name for dim in self.dims]
+            self._values[atom] = [atom.at(dict(zip(names, point, strict=True))) for point in self.points]
+        return self._values[atom]
+
+    def _bases(self, numbers: Sequence[int]) -> Iterator[_Base]:
         """Terms that the numbers may be sums of, few ones first.
 
         What the numbers are not along one dim alone, at the first sizes of the others, they are in no product; the
@@ -104,7 +124,7 @@ class Fit:
         fits = [self._alone(numbers, at) for at in range(len(self.dims))]
         for base in self._all:
             if all(fits[at][one] or at == base.squared for at, one in enumerate(base.chosen)):
-                yield base.products
+                yield base
 
     @cached_property
     def _all(self) -> list[_Base]:
@@ -126,18 +146,33 @@ class Fit:
 
     def _alone(self, numbers: Sequence[int], at: int) -> list[bool]:
         """Whether the numbers may be a sum of such unknowns along one dim, all others as they are first."""
-        first = self.points[0]
-        rows = [
-            (point, number) for point, number in zip(self.points, numbers, strict=True)
-            if point[:at] == first[:at] and point[at + 1 :] == first[at + 1 :]
-        ]  # fmt: skip
-        points, found = [point for point, _ in rows], tuple(number for _, number in rows)
+        places = self._places[at]
+        found = tuple(numbers[place] for place in places)
         if (at, found) not in self._along:
-            self._along[at, found] = [
-                self._factors(found, [(), *((atom,) for atom in one)], points, only=False) is not None
-                for one in self._atoms[at]
-            ]
+            right = residues(found, PRIMES[0])
+            self._along[at, found] = [one.is_solvable(right) for one in self._systems[at]]
         return self._along[at, found]
+
+    @cached_property
+    def _places(self) -> list[list[int]]:
+        """By dim which points lie along it alone, at the first sizes of the others."""
+        first = self.points[0]
+        return [
+            [
+                place for place, point in enumerate(self.points)
+                if point[:at] == first[:at] and point[at + 1 :] == first[at + 1 :]
+            ]
+            for at in range(len(self.dims))
+        ]  # fmt: skip
+
+    @cached_property
+    def _systems(self) -> list[list[System]]:
+        """By dim and by the unknowns that may stand for it: sums of these at the points along it alone."""
+        found = []
+        for places, choices in zip(self._places, self._atoms, strict=True):
+            terms: list[list[Product]] = [[(), *((atom,) for atom in one)] for one in choices]
+            found.append([self.system(some, 0, places) for some in terms])
+        return found
 
     @cached_property
     def _atoms(self) -> list[list[tuple[Atom, ...]]]:
@@ -158,6 +193,7 @@ class _Base:
     chosen: tuple[int, ...]  # of each dim which of the unknowns that may stand for it
     squared: int | None  # the dim whose factors have squares too
     choices: list[list[Product]]
+    _known: dict[int, System] = field(default_factory=dict, compare=False)
 
     @cached_property
     def products(self) -> list[Product]:
@@ -167,29 +203,11 @@ class _Base:
             for parts in itertools.product(*self.choices)
         ]
 
-
-def _eliminated(rows: list[list[Fraction]], unknown: int, *, only: bool) -> list[Fraction] | None:
-    """A solution of as many unknowns by Gauss and Jordan; None where there is none, or more than an `only` one."""
-    done, pivots = 0, list[int]()
-    for column in range(unknown):
-        pivot = next((row for row in range(done, len(rows)) if rows[row][column]), None)
-        if pivot is None:
-            if only:
-                return None
-            continue
-        rows[done], rows[pivot] = rows[pivot], rows[done]
-        factor = rows[done][column]
-        rows[done] = [one / factor for one in rows[done]]
-        for other in range(len(rows)):
-            if other != done and rows[other][column]:
-                factor = rows[other][column]
-                rows[other] = [a - factor * b for a, b in zip(rows[other], rows[done], strict=True)]
-        done += 1
-        pivots.append(column)
-    if any(row[-1] for row in rows[done:]):
-        return None
-    solution = dict(zip(pivots, (row[-1] for row in rows), strict=False))
-    return [solution.get(column, Fraction(0)) for column in range(unknown)]
+    def system(self, fit: Fit, number: int) -> System:
+        """The sums of these terms that are to give numbers at the points, by one of the primes."""
+        if number not in self._known:
+            self._known[number] = fit.system(self.products, number)
+        return self._known[number]
 
 
 def record_like(like: Any, values: Mapping[str, Any]) -> Any:
