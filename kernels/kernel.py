@@ -61,9 +61,30 @@ class Filling(Packing, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Sums:
+    """How points are made of taps: points[p][q][i] = sum of matrix[p][s] * matrix[q][t] * taps[s][t][i].
+
+    Along one side: points[p][i] = sum of matrix[p][s] * taps[s][i].
+    """
+
+    matrix: tuple[tuple[float, ...], ...]  # a row for each point along a side, a column for each tap
+    sides: Literal[1, 2] = 2
+
+    @property
+    def points(self) -> int:
+        """How many there are."""
+        return len(self.matrix) if self.sides == 1 else len(self.matrix) ** 2
+
+    @property
+    def taps(self) -> int:
+        """Of how many they are made."""
+        return len(self.matrix[0]) if self.sides == 1 else len(self.matrix[0]) ** 2
+
+
 @runtime_checkable
 class Transforming(Packing, Protocol):
-    """A packing of sums: packed[group][p][q][i] = sum of matrix[p][s] * matrix[q][t] * taps[group][s][t][i].
+    """A packing whose form is groups of points, each made of as many groups of taps.
 
     The taps take fewer bytes; a program may have them stored, and the packed form made of them when it is created.
     """
@@ -74,8 +95,8 @@ class Transforming(Packing, Protocol):
         ...
 
     @property
-    def matrix(self) -> tuple[tuple[float, ...], ...]:
-        """A row for each point along either side of the window, a column for each tap."""
+    def sums(self) -> Sums:
+        """How the points of a group are made of its taps."""
         ...
 
     @property

@@ -12,7 +12,7 @@ from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Kernel, symbol
+from kernels.kernel import Kernel, Sums, symbol
 from kernels.moves import Reload, Spill
 from kernels.size import Dim, Size
 
@@ -102,12 +102,9 @@ ListStep = Claim | Follow | Wait
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What becomes of fetched bytes, both of f32, as kernels.emit.making.Combine says of each group.
+    """What becomes of fetched bytes, both of f32, as kernels.emit.making.Combine says of each group."""
 
-    target[g][p][q][i] = sum over s and t of matrix[p][s] * matrix[q][t] * source[g][s][t][i]
-    """
-
-    matrix: tuple[tuple[float, ...], ...]
+    sums: Sums
     elements: int  # of a point and of a tap: i
     groups: int
     place: int  # in the arena
@@ -115,7 +112,7 @@ class Transformed:
     @property
     def bytes(self) -> int:
         """That are written."""
-        return 4 * self.groups * len(self.matrix) ** 2 * self.elements
+        return 4 * self.groups * self.sums.points * self.elements
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,16 +67,19 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             [dim.most + 1 for dim in dims],
             [max(dim.least, dim.most // 2 | 1) for dim in dims],
         )
-        spelled_out = spell_out_free_sides(work, [sized(work, free.at(point)) for point in points])
+        copies = [sized(work, free.at(point)) for point in points]
+        spelled_out = spell_out_free_sides(work, copies, free.formula, exact=asked.exact)
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula, with_ranges=ranges) if computing else ()
         way = id(source), id(free), str(held), precision
         if way in refused:  # no size is computed with, or no Range is there
             raise refused[way]
         work = tidied(work)
-        kinks = kinks_of(source, free.formula)
+        kinks, steps = kinks_of(source, free.formula), steps_of(source, free.formula, spelled_out.steps)
         skip = (
-            BY_SIZE | (CUTTING if kinks else frozenset()) | (ATTENTION if "Attention" in spelled_out else frozenset())
+            BY_SIZE
+            | (CUTTING if kinks else frozenset())
+            | (ATTENTION if "Attention" in spelled_out.kinds else frozenset())
         )
 
         def model_of(point: Sequence[int]) -> ir.Model:
@@ -85,8 +88,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         try:
             return make_ranged(
                 dims, model_of, asked.target, asked.name, asked.exact, asked.not_here, asked.threads,
-                costs_of(asked.machine), held, caches, kinks, steps_of(source, free.formula), asked.ram, precision,
-                allowed,
+                costs_of(asked.machine), held, caches, kinks, steps, asked.ram, precision, allowed,
             )  # fmt: skip
         except NotLowered as error:
             refused[way] = error

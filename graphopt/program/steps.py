@@ -6,7 +6,7 @@ one more unknown of the polynomials (polynomials), found at samples of several r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -16,8 +16,11 @@ from kernels.size import Operation, Size, dims_of
 Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those that a run sets; None: it is none
 
 
-def steps_of(model: ir.Model, formula: Formula) -> tuple[Operation, ...]:
-    """The quotients of one dim by a number in the dims of the main graph's values, each once, the inner ones first."""
+def steps_of(model: ir.Model, formula: Formula, more: Iterable[Size | int] = ()) -> tuple[Operation, ...]:
+    """The quotients of one dim by a number in the dims of the main graph's values, each once, the inner ones first.
+
+    Behind them those of `more` numbers.
+    """
     facts, found, seen = Facts(model), dict[Operation, None](), set[str]()
     for node in model.graph:
         for value in node.outputs:
@@ -26,6 +29,8 @@ def steps_of(model: ir.Model, formula: Formula) -> tuple[Operation, ...]:
                     continue
                 seen.add(str(dim))
                 found |= dict.fromkeys(_quotients(formula(dim)))
+    for number in more:
+        found |= dict.fromkeys(_quotients(number))
     return tuple(found)
 
 

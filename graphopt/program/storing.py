@@ -237,11 +237,10 @@ def _plan(file: _File, entries: Sequence[int], *, first: bool) -> _Plan:
         assert isinstance(packing, Transforming), "asked for"
         target = plan.take(file.held[entry].size)
         plan.places[entry] = target, True
-        matrix, size = packing.matrix, 4 * packing.point_elements
-        taps, points = len(matrix[0]) ** 2, len(matrix) ** 2
-        for group in range(file.held[entry].size // (points * size)):
-            begin = offset + group * taps * size
-            step = Combine(begin, target + group * points * size, packing.point_elements, matrix)
+        sums, size = packing.sums, 4 * packing.point_elements
+        for group in range(file.held[entry].size // (sums.points * size)):
+            begin = offset + group * sums.taps * size
+            step = Combine(begin, target + group * sums.points * size, packing.point_elements, sums)
             plan.steps.append((step, made))
     return plan
 

@@ -146,7 +146,9 @@ def sample_points(
     """
     ladders: list[list[int]] = []
     for dim in dims:
-        usual = (dim.most, dim.most * 3 // 4 | 1, dim.most // 2 | 1, dim.most - 1, dim.most - 2, dim.most // 4)
+        usual = [dim.most, dim.most * 3 // 4 | 1, dim.most // 2 | 1, dim.most - 1, dim.most - 2, dim.most // 4]
+        if any(dims_of(step.left) == {dim} for step in steps):  # near ones may have equal quotients
+            usual[4:4] = [dim.most * 11 // 16 | 1, dim.most * 7 // 16 | 1]
         inside = [one for one in usual if max(2, dim.least) <= one <= dim.most]
         beyond = [dim.most + step for step in (1, 2, 3)]
         sizes = list(dict.fromkeys((*inside, *beyond)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -11,7 +11,7 @@ from kernels.emit.processor import Requirement
 from kernels.emit.types import code_of
 from kernels.emit.version import ABI
 from kernels.listing import Argument, Listing
-from kernels.size import Size
+from kernels.size import Dim, Size, at
 from kernels.target import Target
 
 Terms = tuple[tuple[int, tuple[str, ...]], ...]  # a sum of products: a factor, and names of free dims
@@ -80,8 +80,8 @@ def describe(
         triple=target.triple,
         cpu=target.cpu,
         features=tuple(one.name for one in needed),
-        inputs=_tensors(listing.inputs),
-        outputs=_tensors(listing.outputs),
+        inputs=_tensors(listing.inputs, listing.sizes),
+        outputs=_tensors(listing.outputs, listing.sizes),
         arena_bytes=listing.arena_bytes,
         scratch_bytes=listing.scratch_bytes,
         weights_bytes=layout.file_bytes,
@@ -97,14 +97,21 @@ def describe(
     )
 
 
-def _tensors(arguments: tuple[Argument, ...]) -> tuple[Tensor, ...]:
+def _tensors(arguments: tuple[Argument, ...], dims: Sequence[Dim]) -> tuple[Tensor, ...]:
+    """With the dims that they have at the greatest sizes of a run; a program may be made for greater ones."""
+    most = {dim.name: dim.most for dim in dims}
     return tuple(
         Tensor(
-            one.name, one.dtype.value, code_of(one.dtype), one.shape, one.held, one.counted,
+            one.name, one.dtype.value, code_of(one.dtype), _shape(one, most), one.held, one.counted,
             tuple((axis, _terms(size)) for axis, size in one.free), one.room, one.cache,
         )
         for one in arguments
     )  # fmt: skip
+
+
+def _shape(argument: Argument, most: Mapping[str, int]) -> tuple[int, ...]:
+    free = dict(argument.free)
+    return tuple(at(free[axis], most) if axis in free else dim for axis, dim in enumerate(argument.shape))
 
 
 def _terms(size: Size) -> Terms:

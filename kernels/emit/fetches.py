@@ -17,6 +17,7 @@ from kernels.emit.reading import DIRECT, FAULT, FETCHED, NAMED, SOURCE, state, w
 from kernels.emit.refusal import called, within
 from kernels.emit.rows import rows_of
 from kernels.emit.spilling import SPILLED, write_spilling
+from kernels.kernel import Sums
 from kernels.listing import Fetch, FetchRows, Listing, Ticketed
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
@@ -96,7 +97,7 @@ def _write_tables(module: Module, layout: MemoryLayout, ticketed: Ticketed) -> N
             kind = len(named) // NAMED
         elif one.transformed is not None:
             by = one.transformed
-            made += [by.place, by.elements, by.groups, shapes.index(by.matrix)]
+            made += [by.place, by.elements, by.groups, shapes.index(by.sums)]
             kind = -(len(made) // _MADE)
         if not isinstance(one, Spill | Reload):
             source = layout.fetched_at + one.source
@@ -118,15 +119,15 @@ def _fetch(f: Function, record: Value, source: Value, place: Value, size: Value)
     f.call("fetch", record, source, place, size, f.number("i1", True))
 
 
-def transforms_of(ticketed: Ticketed | None) -> list[tuple[tuple[float, ...], ...]]:
-    """The matrices by which fetched bytes are transformed, different ones."""
+def transforms_of(ticketed: Ticketed | None) -> list[Sums]:
+    """The sums by which fetched bytes are transformed, different ones."""
     fetches = () if ticketed is None else ticketed.fetches
     made = (one.transformed for one in fetches if isinstance(one, Fetch))
-    return sorted({one.matrix for one in made if one is not None})
+    return sorted({one.sums for one in made if one is not None})
 
 
 def _write_transform(module: Module, listing: Listing, ticketed: Ticketed) -> None:
-    """fetch_transform(arena, source, which): of a row of the table; a function for each matrix."""
+    """fetch_transform(arena, source, which): of a row of the table; a function for each kind of sums."""
     f = Function(module, "fetch_transform", (Parameter("arena"), Parameter("source"), Parameter("which", "i64")))
     arena, source, which = (f.parameter(one.name) for one in f.parameters)
     start = f.at(Value(("@fetch.made",), "ptr"), f.mul(which, 8 * _MADE), "i8")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.dtype import DType
+from kernels.kernel import Sums
 from kernels.llvm.function import Function, Parameter, Value
 from kernels.llvm.module import Module
 
@@ -34,15 +35,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """target[p][q][i] = sum over s and t of matrix[p][s] * matrix[q][t] * source[s][t][i], i below `count`, all f32.
-
-    Sums over s are made first; both are of f64.
-    """
+    """Points of `count` elements each made of taps, all f32. Sums over the first side come first; all are of f64."""
 
     source: int
     target: int
     count: int  # a multiple of what a vector register holds
-    matrix: tuple[tuple[float, ...], ...]
+    sums: Sums
 
 
 MakingStep = Move | Combine
@@ -66,15 +64,15 @@ def write_making(module: Module, name: str, steps: Sequence[MakingStep]) -> None
     moves = [one for one in steps if isinstance(one, Move)]
     if moves:
         _write_moves(module, name, moves)
-    shapes = sorted({one.matrix for one in steps if isinstance(one, Combine)})
-    for number, matrix in enumerate(shapes):
-        _write_combine(module, f"{name}.combine{number}", matrix)
+    shapes = sorted({one.sums for one in steps if isinstance(one, Combine)})
+    for number, sums in enumerate(shapes):
+        _write_combine(module, f"{name}.combine{number}", sums)
     f = Function(module, name, (Parameter("weights"),), exported=True)
     weights, moved = f.parameter("weights"), 0
     for place, one in enumerate(steps):
         if isinstance(one, Combine):
             source, target = f.at(weights, one.source, "i8"), f.at(weights, one.target, "i8")
-            f.call(f"{name}.combine{shapes.index(one.matrix)}", source, target, f.integer(one.count))
+            f.call(f"{name}.combine{shapes.index(one.sums)}", source, target, f.integer(one.count))
         else:
             moved += 1
             if place + 1 == len(steps) or isinstance(steps[place + 1], Combine):  # the last of those side by side
@@ -84,17 +82,17 @@ def write_making(module: Module, name: str, steps: Sequence[MakingStep]) -> None
     f.finish()
 
 
-def write_transform(module: Module, name: str, matrix: Sequence[Sequence[float]]) -> None:
+def write_transform(module: Module, name: str, sums: Sums) -> None:
     """Add name(source, target, count, groups): the same for groups of points and taps side by side."""
-    _write_combine(module, f"{name}.group", matrix)
+    _write_combine(module, f"{name}.group", sums)
     given = (Parameter("source"), Parameter("target"), Parameter("count", "i64"), Parameter("groups", "i64"))
     f = Function(module, name, given, exported=True)
     source, target, count, groups = (f.parameter(one.name) for one in given)
 
     def group(number: Value, _: tuple[Value, ...]) -> None:
         size = f.mul(f.mul(number, count), 4)
-        here = f.at(source, f.mul(size, len(matrix[0]) ** 2), "i8")
-        f.call(f"{name}.group", here, f.at(target, f.mul(size, len(matrix) ** 2), "i8"), count)
+        here = f.at(source, f.mul(size, sums.taps), "i8")
+        f.call(f"{name}.group", here, f.at(target, f.mul(size, sums.points), "i8"), count)
 
     f.loop(f.integer(0), groups, 1, group)
     f.finish()
@@ -136,41 +134,41 @@ def _write_moves(module: Module, name: str, moves: Sequence[Move]) -> None:
     f.finish()
 
 
-def _write_combine(module: Module, name: str, matrix: Sequence[Sequence[float]]) -> None:
+def _write_combine(module: Module, name: str, sums: Sums) -> None:
     """combine(source, target, count), some vectors of all points after the other, so that stores follow one another.
 
     Products and sums are rounded one by one, as in the packings that this stands in for; those with 0 are left out.
     """
-    lanes, taps, points = module.target.lanes(DType.F32), len(matrix[0]), len(matrix)
-    short, wide, stretch = f"<{lanes} x float>", f"<{lanes} x double>", CHUNK * lanes
+    lanes, taps, points = module.target.lanes(DType.F32), len(sums.matrix[0]), len(sums.matrix)
+    stretch = CHUNK * lanes
     f = Function(module, name, (Parameter("source"), Parameter("target"), Parameter("count", "i64")))
     source, target, count = f.parameter("source"), f.parameter("target"), f.parameter("count")
-    half = f.value("ptr", f"alloca [{points * taps * stretch} x double], align 64")  # [point][tap][element]
 
-    def total(scales: Sequence[float], terms: Sequence[Value]) -> Value:
-        found: Value | None = None
-        for scale, term in zip(scales, terms, strict=True):
-            if scale:
-                bits = struct.unpack("<Q", struct.pack("<d", scale))[0]
-                splat = ", ".join([f"double 0x{bits:016X}"] * lanes)
-                product = f.value(wide, f"fmul {wide} <{splat}>, {term.text}")
-                found = product if found is None else f.value(wide, f"fadd {wide} {found.text}, {product.text}")
-        assert found is not None, "no row is empty"
-        return found
+    def tap(number: int, start: Value) -> Value:
+        place = f.at(source, f.add(f.mul(count, number), start), "float")
+        narrow = f.value(f"<{lanes} x float>", f"load <{lanes} x float>, ptr {place.text}, align 4")
+        return f.value(f"<{lanes} x double>", f"fpext <{lanes} x float> {narrow.text} to <{lanes} x double>")
+
+    def put(found: Value, number: Value, start: Value) -> None:
+        rounded = f.value(f"<{lanes} x float>", f"fptrunc <{lanes} x double> {found.text} to <{lanes} x float>")
+        there = f.at(target, f.add(f.mul(count, number), start), "float")
+        f.line(f"store <{lanes} x float> {rounded.text}, ptr {there.text}, align 4")
+
+    def along_one(start: Value, _: tuple[Value, ...]) -> None:
+        terms = [tap(number, start) for number in range(taps)]
+        for point, scales in enumerate(sums.matrix):
+            put(_total(f, lanes, scales, terms), f.integer(point), start)
 
     def chunk(first: Value, _: tuple[Value, ...]) -> None:
         last = f.minimum(f.add(first, stretch), count)
 
         def over_rows(start: Value, _: tuple[Value, ...]) -> None:
-            held = []
-            for tap in range(taps * taps):
-                place = f.at(source, f.add(f.mul(count, tap), start), "float")
-                narrow = f.value(short, f"load {short}, ptr {place.text}, align 4")
-                held.append(f.value(wide, f"fpext {short} {narrow.text} to {wide}"))
-            for point, scales in enumerate(matrix):
-                for tap in range(taps):
-                    place = f.at(half, f.add(f.sub(start, first), (point * taps + tap) * stretch), "double")
-                    f.line(f"store {wide} {total(scales, held[tap::taps]).text}, ptr {place.text}, align 32")
+            held = [tap(number, start) for number in range(taps * taps)]
+            for point, scales in enumerate(sums.matrix):
+                for number in range(taps):
+                    place = f.at(half, f.add(f.sub(start, first), (point * taps + number) * stretch), "double")
+                    found = _total(f, lanes, scales, held[number::taps])
+                    f.line(f"store <{lanes} x double> {found.text}, ptr {place.text}, align 32")
 
         f.loop(first, last, lanes, over_rows)
 
@@ -180,18 +178,33 @@ def _write_combine(module: Module, name: str, matrix: Sequence[Sequence[float]])
 
                 def vector(start: Value, _: tuple[Value, ...], point: int = point) -> None:
                     terms = []
-                    for tap in range(taps):
-                        place = f.at(rows, f.add(f.sub(start, first), tap * stretch), "double")
-                        terms.append(f.value(wide, f"load {wide}, ptr {place.text}, align 32"))
-                    found = total(matrix[point], terms)
-                    rounded = f.value(short, f"fptrunc {wide} {found.text} to {short}")
-                    number = f.add(f.mul(row, points), point)
-                    there = f.at(target, f.add(f.mul(count, number), start), "float")
-                    f.line(f"store {short} {rounded.text}, ptr {there.text}, align 4")
+                    for number in range(taps):
+                        place = f.at(rows, f.add(f.sub(start, first), number * stretch), "double")
+                        kind = f"<{lanes} x double>"
+                        terms.append(f.value(kind, f"load {kind}, ptr {place.text}, align 32"))
+                    put(_total(f, lanes, sums.matrix[point], terms), f.add(f.mul(row, points), point), start)
 
                 f.loop(first, last, lanes, vector)
 
         f.loop(f.integer(0), f.integer(points), 1, over_columns)
 
-    f.loop(f.integer(0), count, stretch, chunk)
+    if sums.sides == 1:
+        f.loop(f.integer(0), count, lanes, along_one)
+    else:
+        half = f.value("ptr", f"alloca [{points * taps * stretch} x double], align 64")  # [point][tap][element]
+        f.loop(f.integer(0), count, stretch, chunk)
     f.finish()
+
+
+def _total(f: Function, lanes: int, scales: Sequence[float], terms: Sequence[Value]) -> Value:
+    """The sum of vectors of f64 times numbers, but for those that are 0."""
+    kind = f"<{lanes} x double>"
+    found: Value | None = None
+    for scale, term in zip(scales, terms, strict=True):
+        if scale:
+            bits = struct.unpack("<Q", struct.pack("<d", scale))[0]
+            splat = ", ".join([f"double 0x{bits:016X}"] * lanes)
+            product = f.value(kind, f"fmul {kind} <{splat}>, {term.text}")
+            found = product if found is None else f.value(kind, f"fadd {kind} {found.text}, {product.text}")
+    assert found is not None, "no row is empty"
+    return found

@@ -198,8 +198,8 @@ def _code(
         write_making(beside, listing.symbol("make"), making.steps)
     write_units(beside, listing)
     write_checksum(beside, f"{listing.name}_checksum")
-    for number, matrix in enumerate(transforms_of(listing.ticketed)):
-        write_transform(beside, listing.symbol(f"transform{number}"), matrix)
+    for number, sums in enumerate(transforms_of(listing.ticketed)):
+        write_transform(beside, listing.symbol(f"transform{number}"), sums)
     return *kernel_modules(listing.name, listing.kernels, target, common), beside
 
 

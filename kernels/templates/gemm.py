@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand, Packing, operands_of
@@ -51,7 +52,7 @@ from kernels.templates.grid import (
 )
 from kernels.templates.matrix import Matrix, dense_batch
 from kernels.templates.narrow import NARROW, write_widening
-from kernels.templates.packing import PanelPacking
+from kernels.templates.packing import PanelPacking, PointPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
 from kernels.templates.tile import GROUP, LINE, Asked, ProductArithmetic, ProductTile, asked, write_tile
@@ -159,13 +160,15 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         if self.candidate.b != "constant":
             return None
         gemm, b = self.problem, self.problem.place_b
-        several = any(b.batch)
-        if several and b.batch != dense_batch(gemm.batch, b.batch[-1]):
-            raise InvalidGemm("a constant B of a batch must hold one matrix per index, or one for all.")
-        return PanelPacking(
+        sizes = tuple(size for size, stride in zip(gemm.batch, b.batch, strict=True) if stride)
+        strides = tuple(filter(None, b.batch))
+        if strides and strides != dense_batch(sizes, strides[-1]):
+            raise InvalidGemm("a constant B of a batch must hold its matrices one after the other.")
+        packing = PanelPacking(
             gemm.depth, gemm.columns, self.lanes, self.column_groups, self.group, b.row, b.column,
-            bound(gemm.matrices) if several else 1, b.batch[-1] if several else 0,
+            bound(prod(sizes)), strides[-1] if strides else 0,
         )  # fmt: skip
+        return packing if gemm.b_sums is None else PointPacking(packing, gemm.b_sums)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         """A block; where only the run knows the rows, in one of several ways, by how many tiles of them there are."""
@@ -228,7 +231,7 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         at = dict(zip(gemm.batch_variables, unravel(f, matrix, gemm.batch), strict=True))
         a = self._place_of_a(f, pointers["a"], at)
         c = self._matrix(f, pointers["c"], gemm.place_c, at, types.scalar(self.epilogue.dtype))
-        b = self._place_of_b(f, pointers["b"], at, matrix)
+        b = self._place_of_b(f, pointers["b"], at)
         rows: tuple[Amount, Amount] = (0, 1)
         if self.least_tiles != 1:
             rows = stretch_of(f, row_block, self.candidate.row_stretch, pieces(self.row_groups))
@@ -279,12 +282,18 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
             offset = f.add(offset, f.mul(index, stride))
         return f.at(base, offset, kind)
 
-    def _place_of_b(self, f: Function, base: Value, at: dict[Variable, Value], number: Value) -> Value:
+    def _place_of_b(self, f: Function, base: Value, at: dict[Variable, Value]) -> Value:
+        """Where the matrix of an index of the batch begins; packed ones are those of the dims that B has."""
+        b = self.problem.place_b
         if self.candidate.b != "constant":
-            return self._matrix(f, base, self.problem.place_b, at, types.scalar(self.b_type))
-        if not any(self.problem.place_b.batch):
+            return self._matrix(f, base, b, at, types.scalar(self.b_type))
+        apart = next((stride for stride in reversed(b.batch) if stride), 0)
+        if not apart:
             return base
         width = sum(group.size * group.count for group in self.column_groups) * self.lanes
+        number = f.integer(0)
+        for index, stride in zip(at.values(), b.batch, strict=True):
+            number = f.add(number, f.mul(index, stride // apart))
         return f.at(base, f.mul(number, self.words * width), self.packed_kind)
 
     def _steps(self, ends: bool) -> int:

@@ -108,7 +108,7 @@ REFUSED: dict[str, Callable[[], object]] = {
         (I,), (J,), X[I, J], (Output(Buffer("y", DType.F16, (4, 5)), SOFTMAX[()]),)),
     "'x' is read and written": lambda: Elementwise((I, J), (Output(X, X[I, J]),)),
     "matrix b has 0 batch strides for 1": lambda: Gemm(3, 4, 5, (2,), b=Matrix(4)),
-    "must hold one matrix per index, or one for all": lambda: _product(b=Matrix(4, 1, (20, 40))),
+    "must hold its matrices one after the other": lambda: _product(b=Matrix(4, 1, (20, 40))),
     "has no instruction for bf16": lambda: _product(arithmetic="bf16"),
     "an epilogue uses an index as a value": lambda: _product(
         epilogue=Epilogue(ACCUMULATED[()] + Cast(DType.F32, Position(index(Variable("row", 3)))))),

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 import graphopt
+from graphopt.flows.source import resize
+from graphopt.program.deploy.compiled import Compiled
+from graphopt.program.make import make_ranged
+from kernels.size import Dim
+from kernels.target import host
+from kernels.templates.packing import PointPacking
 from tests import support
 
 _random = np.random.default_rng(0)
@@ -102,6 +111,25 @@ IMAGES = {
     "of many channels": ("Conv<pads = [1, 1, 1, 1]>(c, w)", (5, 16, 3, 3), 18),
     "without padding": ("Conv<strides = [2, 2]>(x, w)", (6, 4, 5, 3), 13),
     "of patches": ("Conv<strides = [2, 3]>(x, w, b)", (6, 4, 2, 3), 18),
+    "of begun strides": ('Conv<strides = [2, 1], auto_pad = "SAME_UPPER">(x, w, b)', (6, 4, 3, 5), 18),
+    "of begun strides, more in front": ('Conv<strides = [3, 2], auto_pad = "SAME_LOWER">(x, w, b)', (6, 4, 4, 3), 18),
+    "of begun strides, in groups": (
+        'Conv<strides = [2, 2], group = 2, auto_pad = "SAME_UPPER">(x, w)', (6, 2, 3, 3), 18
+    ),
+    "of begun strides, each channel apart": (
+        'Conv<strides = [2, 2], group = 4, auto_pad = "SAME_UPPER">(x, w, b)', (4, 1, 5, 3), 18
+    ),
+    "of a pixel of each begun stride": ('Conv<strides = [3, 2], auto_pad = "SAME_UPPER">(x, w, b)', (6, 4, 1, 1), 18),
+    "largest, of begun strides": (
+        'MaxPool<kernel_shape = [3, 2], strides = [2, 2], auto_pad = "SAME_UPPER">(x)', None, 18
+    ),
+    "mean, of begun strides": (
+        'AveragePool<kernel_shape = [3, 3], strides = [2, 3], auto_pad = "SAME_LOWER">(x)', None, 18
+    ),
+    "mean of all, of begun strides": (
+        'AveragePool<kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER", count_include_pad = 1>(x)', None,
+        18,
+    ),
     "of one pixel": ("Conv(x, w, b)", (6, 4, 1, 1), 18),
     "dilated": ("Conv<dilations = [2, 1], pads = [2, 2, 2, 2]>(x, w, b)", (6, 4, 3, 3), 18),
     "in groups": ("Conv<group = 2, pads = [1, 1, 1, 1]>(x, w, b)", (6, 2, 3, 3), 18),
@@ -178,9 +206,75 @@ def test_channels_behind_stay_there_between_convolutions() -> None:
     w, v = (_random.standard_normal((16, 16, 3, 3)).astype("f4") / 12 for _ in range(2))
     graph = "c = Conv(x, w) r = Relu(c) y = Conv(r, v)"
     model = support.model(f"g (float[1,16,h,v] x) => (float[1,16,p,q] y) {{ {graph} }}", 18, w=w, v=v)
-    made = graphopt.compile(model, dims={"h": (6, 20), "v": (6, 24)}, threads=1)
+    made = graphopt.compile(model, dims={"h": (6, 20), "v": (6, 24)}, threads=1, exact=True)
     kinds = [made.lowered.problems[region.kernel.name][0].name for region in made.lowered.regions]
     assert kinds.count("product") == 6 and len(kinds) == 8, "three products each, and a Transpose at either end"
+
+
+FILTERED = {
+    "around": ("float[2,8,h,v]", "Conv<pads = [1, 1, 1, 1]>(x, w, b)", (12, 8, 3, 3)),
+    "on one side": ("float[2,8,h,v]", "Conv<pads = [2, 0, 0, 1]>(x, w)", (12, 8, 3, 3)),
+    "nowhere": ("float[2,8,h,v]", "Conv(x, w, b)", (9, 8, 3, 3)),
+    "dilated, of a stride": (
+        "float[2,8,h,v]", "Conv<dilations = [1, 2], strides = [1, 2], pads = [1, 2, 1, 2]>(x, w, b)", (8, 8, 3, 3)
+    ),
+    "of one column": ("float[2,8,h,v]", 'Conv<auto_pad = "SAME_UPPER">(x, w, b)', (8, 8, 3, 1)),
+    "of five columns": ("float[2,8,h,v]", 'Conv<auto_pad = "SAME_LOWER">(x, w, b)', (8, 8, 3, 5)),
+    "along a sequence": ("float[2,8,h]", "Conv<pads = [1, 1]>(x, w, b)", (12, 8, 3)),
+    "of one row": ("float[2,8,1,h]", "Conv<pads = [0, 1, 0, 1]>(x, w, b)", (12, 8, 1, 3)),
+    "of rows that are given": ("float[2,8,7,v]", "Conv<pads = [1, 1, 1, 1]>(x, w, b)", (12, 8, 3, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(FILTERED))
+def test_three_rows_are_filtered(kind: str) -> None:
+    """With four sixths of the multiplications, in three products; or exactly, as a plain sum rounds."""
+    given, node, dims = FILTERED[kind]
+    random = np.random.default_rng(0)
+    w = (random.standard_normal(dims) / np.prod(dims[1:]) ** 0.5).astype("f4")
+    rest = ",p,q" if len(dims) == 4 else ",p"
+    model = support.model(
+        f"g ({given} x) => (float[2,{dims[0]}{rest}] y) {{ a = {node} y = Tanh(a) }}", 18, w=w,
+        b=np.linspace(0.1, 1, dims[0], dtype="f4"),
+    )  # fmt: skip
+    sides = {one: (6, 30) for one in "hv" if f",{one}" in given}
+    made, session = graphopt.compile(model, dims=sides), support.session(model)
+    assert _filterings(made) == 1
+    names = [one if one.isdigit() else "s" for one in given[len("float[") : -1].split(",")]
+    for length in (6, 7, 8, 9, 22, 30):
+        x = random.standard_normal([length if one == "s" else int(one) for one in names]).astype("f4")
+        np.testing.assert_allclose(made.run(None, {"x": x})[0], session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
+    assert _filterings(graphopt.compile(model, dims=sides, exact=True)) == 0
+
+
+def _filterings(made: Compiled) -> int:
+    operands = [one for region in made.lowered.regions for one in region.kernel.operands]
+    return sum(isinstance(one.packing, PointPacking) for one in operands)
+
+
+def test_filtered_images_are_copied_where_zeros_stand_around_them_alone() -> None:
+    """Windows overlap in memory, what is transposed is read where it lies, and the rows too many are not written."""
+    w, v = (_random.standard_normal((16, 16, 3, 3)).astype("f4") / 12 for _ in range(2))
+    graph = "c = Conv<pads = [1, 1, 1, 1]>(x, w) r = Relu(c) y = Conv<pads = [1, 1, 1, 1]>(r, v)"
+    model = support.model(f"g (float[1,16,h,v] x) => (float[1,16,p,q] y) {{ {graph} }}", 18, w=w, v=v)
+    made = graphopt.compile(model, dims={"h": (6, 20), "v": (6, 24)}, threads=1)
+    kinds = [made.lowered.problems[region.kernel.name][0].name for region in made.lowered.regions]
+    assert kinds.count("product") == 6 and len(kinds) == 12, "two for each border, a Relu, and the image at the end"
+
+
+def test_a_program_found_beyond_its_range_has_the_greatest_tensors_of_a_run() -> None:
+    """Where two sides that are greatest together look alike, it is found at others, which no run has."""
+    source = support.model("g (float[1,4,h,v] x) => (float[1,4,v,h] y) { y = Transpose<perm = [0, 1, 3, 2]>(x) }", 18)
+
+    def model_of(point: Sequence[int]) -> ir.Model:
+        model = ir.from_proto(source)
+        resize(model, {}, dict(zip("hv", point, strict=True)))
+        return model
+
+    found, allowed = ([Dim("h", 2, 8, 0), Dim("v", 2, most, 1)] for most in (9, 8))
+    made = make_ranged(found, model_of, host(), "net", False, None, allowed=allowed)
+    assert made.program is not None
+    assert [one.shape for one in (*made.program.inputs, *made.program.outputs)] == [(1, 4, 8, 8)] * 2
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,30 @@ def test_transformed_weights_are_made_at_creation(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "s").program.made_bytes == 0
 
 
+def test_weights_of_images_of_any_sides_are_made_at_creation(tmp_path: Path) -> None:
+    """The file has the three rows of taps of which six points are made."""
+    model = _convolutions()
+    for one in (model.graph.input[0], model.graph.output[0]):
+        for dim, name in zip(one.type.tensor_type.shape.dim[2:], ("height", "width"), strict=True):
+            dim.dim_param = name
+    ranges = {"height": (16, 64), "width": (16, 64)}
+    program = graphopt.compile(model, dims=ranges, name="net")
+    program.save(tmp_path / "b")
+    manifest = read_manifest(tmp_path / "b")
+    held = (tmp_path / "b" / "net.weights").stat().st_size
+    assert held <= 1.05 * program.model_bytes and 1.9 * held <= manifest.program.made_bytes <= 2.1 * held
+    x = _image(56)
+    for read in (False, True):
+        bundle = Bundle(tmp_path / "b", read=read)
+        assert np.array_equal(bundle(x=x)["y"], program(x=x)["y"])
+        bundle.check()
+        bundle.close()
+    graphopt.certify(tmp_path / "b", model=model, feeds=1)
+    small = graphopt.compile(model, dims=ranges, name="net", small=True)
+    small.save(tmp_path / "s")
+    assert read_manifest(tmp_path / "s").program.made_bytes == 0
+
+
 def test_weights_that_are_stored_as_they_lie_are_not_copied() -> None:
     """Two products, one of whose weights are used twice; then a block with something else behind them."""
     generator = np.random.default_rng(0)

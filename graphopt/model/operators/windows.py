@@ -37,14 +37,18 @@ def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
         if weight is None:
             return None
         kernel, channels = weight[2:], weight[0]
-    if kernel is None or nodes.string_attribute(node, "auto_pad", "NOTSET") != "NOTSET":
+    padding, is_rounded_up = _padding_of(node), nodes.int_attribute(node, "ceil_mode", 0)
+    if kernel is None or (padding != "NOTSET" and is_rounded_up):
         return None
-    is_rounded_up = nodes.int_attribute(node, "ceil_mode", 0)
     strides = nodes.ints_attribute(node, "strides") or (1,) * spatial
     dilations = nodes.ints_attribute(node, "dilations") or (1,) * spatial
-    pads = nodes.ints_attribute(node, "pads") or (0,) * (2 * spatial)
+    pads = (nodes.ints_attribute(node, "pads") if padding == "NOTSET" else None) or (0,) * (2 * spatial)
     result: list[dims.Dim] = [source[0], channels]
     for axis in range(spatial):
+        if padding.startswith("SAME"):
+            steps = (sympy.sympify(source[2 + axis]) + strides[axis] - 1) / strides[axis]
+            result.append(dims.normal(sympy.floor(steps)))
+            continue
         reach, behind = dilations[axis] * (kernel[axis] - 1) + 1, pads[axis + spatial]
         if is_rounded_up and strides[axis] > 1:
             if behind + strides[axis] > reach:
@@ -58,11 +62,14 @@ def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
     return (Known(first_type(node, facts), tuple(result), None),) * max(len(node.outputs), 1)
 
 
+def _padding_of(node: ir.Node) -> str:
+    return nodes.string_attribute(node, "auto_pad", "NOTSET")
+
+
 def _pool_dims(node: ir.Node, facts: Knowledge) -> Result:
     """Pools that round up leave out a window that would begin behind the image: the schema says so since opset 22."""
     source, kernel = source_shape(node, facts), nodes.ints_attribute(node, "kernel_shape")
-    automatic = nodes.string_attribute(node, "auto_pad", "NOTSET") != "NOTSET"
-    if source is None or not dims.is_static(source) or kernel is None or automatic:
+    if source is None or not dims.is_static(source) or kernel is None or _padding_of(node) != "NOTSET":
         return _window_dims(node, facts)
     if not nodes.int_attribute(node, "ceil_mode", 0) or len(source) != len(kernel) + 2:
         return None

@@ -217,11 +217,14 @@ def _lowered(scope: Scope, model: ir.Model, target: Target, exact: bool) -> Part
         if not refused:
             break
         outside |= refused
-    missing = [
+    without = [
         node for node in model.graph
-        if node in outside and all(scope.facts.static_shape(value) is not None for value in node.inputs if value)
-        and any(not is_fixed(scope, value) for value in node.outputs)
+        if node in outside and any(not is_fixed(scope, value) for value in node.outputs)
     ]  # fmt: skip
+    # What reads tensors of known dims is to blame, where anything is.
+    missing = [
+        node for node in without if all(scope.facts.static_shape(value) is not None for value in node.inputs if value)
+    ] or without
     reason = next((reasons[node] for node in missing if node in reasons), "")
     said = None if not reason or reason.endswith("no kernel yet") else reason
     numbered = {number: known[segment] for number, segment in enumerate(segments) if segment.native}

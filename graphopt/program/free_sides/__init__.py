@@ -6,6 +6,7 @@ Kernels of convolutions, poolings and resizing are made for the sides of images 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -16,6 +17,8 @@ from graphopt.program.free_sides.convolution import convolution, transposed
 from graphopt.program.free_sides.pooling import average, largest, whole
 from graphopt.program.free_sides.resizing import resized
 from graphopt.program.free_sides.writer import Sides, Writer
+from graphopt.program.steps import Formula
+from kernels.size import Size
 
 RULES: dict[str, Callable[[Writer, Sides], None]] = {
     "Conv": convolution, "ConvTranspose": transposed, "GlobalAveragePool": whole, "GlobalMaxPool": whole,
@@ -23,13 +26,27 @@ RULES: dict[str, Callable[[Writer, Sides], None]] = {
 }  # fmt: skip
 
 
-def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> frozenset[str]:
-    """Spell out what a model computes along sides that a run sets, and say what kinds. The model is changed.
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """What was spelled out."""
 
-    `sized` are copies of it at sizes of which every one is another: sides that differ among them are free. Nodes that
-    have no such form here stay as they are.
+    kinds: frozenset[str]  # of operators
+    steps: tuple[Size | int, ...]  # numbers of what sides were cut into
+
+
+def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model], formula: Formula, *, exact: bool) -> Spelled:
+    """Spell out what a model computes along sides that a run sets, and say what. The model is changed.
+
+    `sized` are copies of it at sizes of which every one is another: sides that differ among them are free, and
+    `formula` gives their dims. Nodes that have no such form here stay as they are. `exact` leaves out forms that round
+    otherwise than a plain sum does.
     """
-    facts, known, found = Facts(model), [Facts(one) for one in sized], set[str]()
+    facts, known = Facts(model), [Facts(one) for one in sized]
+    dims_of = {  # before anything is spelled out
+        node: (None if node.inputs[0] is None else facts.shape(node.inputs[0]), facts.shape(node.outputs[0]))
+        for node in model.graph if node.op_type in RULES
+    }  # fmt: skip
+    kinds, steps = set[str](), list[Size | int]()
     for node, *copies in zip(tuple(model.graph), *map(tuple, (one.graph for one in sized)), strict=True):
         if node.domain or node.op_type not in RULES or node.inputs[0] is None:
             continue
@@ -39,6 +56,8 @@ def spell_out_free_sides(model: ir.Model, sized: Sequence[ir.Model]) -> frozense
         results = [shape for shape in made if shape is not None]
         is_known = len(dims) == len(given) and len(results) == len(made)
         if is_known and (len({shape[2:] for shape in dims}) > 1 or len({shape[2:] for shape in results}) > 1):
-            RULES[node.op_type](Writer(model, facts, node), Sides(tuple(dims), tuple(results)))
-            found |= {node.op_type} if node.graph is None else set()
-    return frozenset(found)
+            writer = Writer(model, facts, node, dims_of[node], formula, exact=exact)
+            RULES[node.op_type](writer, Sides(tuple(dims), tuple(results)))
+            kinds |= {node.op_type} if node.graph is None else set()
+            steps += writer.steps
+    return Spelled(frozenset(kinds), tuple(steps))

@@ -2,6 +2,7 @@
 
     Conv(x of [n, c, h, w], k)      -->  the sum of MatMul(Slice(y), k[:, :, row]) over rows of the kernel, where y is
                                          Concat(Slice(x), ..., Slice(x)) of [n, h, outputs, k c], channels last
+    ... of three rows           -->  minimal filtering: `winograd`
     ... as large as its strides     -->  MatMul(patches of x, w): each pixel is read once
     ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
     ... in other groups             -->  MatMul(w of [g, m / g, k c / g], Concat(Slice(x), ..., Slice(x)))
@@ -17,18 +18,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.model.nodes import input_at, int_attribute, ints_attribute
-from graphopt.program.free_sides.writer import Sides, Writer
+from graphopt.program.free_sides.winograd import OUTPUTS, filtered, is_filtered
+from graphopt.program.free_sides.writer import Sides, Weights, Writer
 
 PADDED_BY_INPUT = 11
 FEW = 16  # of the depth of a product with a row of the kernel
-Weights = npt.NDArray[Any]
 
 
 def convolution(writer: Writer, sides: Sides) -> None:
@@ -37,12 +36,18 @@ def convolution(writer: Writer, sides: Sides) -> None:
     if w is None:
         return
     pads, strides, dilations = writer.numbers(w.shape[2:])
-    if pads is None or min(pads) < 0:
+    if pads is None:
+        image = writer.surrounded(x, w.shape[2:])
+        if image is not None:
+            none = (0,) * 2 * sides.rank
+            writer.put(_convolved(writer, image, w, sides.channels, none, dilations, strides, sides))
+        return
+    if min(pads) < 0:
         return
     if len(fixed) == 1 and sides.rank == 2 and _is_sequence(w, sides, fixed[0], pads, dilations):
         _sequence(writer, w, sides, fixed[0], pads, strides, dilations)
     else:
-        writer.put(_convolved(writer, x, w, sides.channels, pads, dilations, strides))
+        writer.put(_convolved(writer, x, w, sides.channels, pads, dilations, strides, sides))
 
 
 def transposed(writer: Writer, sides: Sides) -> None:
@@ -124,7 +129,8 @@ def _sequence(
     x = writer.reshape(x, [0, channels * reach, -1])
     lines = spread.reshape(len(w), -1, spread.shape[3])
     around = pads[other], pads[2 + other]
-    made = _convolved(writer, x, lines, channels * reach, around, dilations[other:][:1], strides[other:][:1])
+    along = dilations[other:][:1], strides[other:][:1]
+    made = _convolved(writer, x, lines, channels * reach, around, *along, sides, other)
     writer.put(writer.reshape(made, [0, len(w), 1, -1] if side == 0 else [0, len(w), -1, 1]))
 
 
@@ -140,10 +146,10 @@ def _products(writer: Writer, x: ir.Value, w: Weights, dilations: Sequence[int],
     """The sum of products with rows of the kernel, of images whose channels lie behind."""
     taps = w.shape[2:]
     by_row = len(taps) - 1 if taps[-1] * w.shape[1] >= FEW else 0  # of few channels all taps are one product's
-    last = parts_of(writer, x, taps[by_row:], dilations[by_row:], strides[by_row:], 1 + by_row)
+    last = writer.parts(x, taps[by_row:], dilations[by_row:], strides[by_row:], 1 + by_row)
     columns = last[0] if len(last) == 1 else writer.add("Concat", last, {"axis": 1 + len(strides)})
     rows = np.moveaxis(w, (0, 1), (-1, -2)).reshape(-1, len(last) * w.shape[1], len(w))
-    places = parts_of(writer, columns, taps[:by_row], dilations[:by_row], strides[:by_row], 1)
+    places = writer.parts(columns, taps[:by_row], dilations[:by_row], strides[:by_row], 1)
     total: ir.Value | None = None
     for part, row in zip(places, rows, strict=True):
         made = writer.add("MatMul", [part, _factor(writer, row)])
@@ -171,23 +177,31 @@ def _patches(writer: Writer, x: ir.Value, w: Weights) -> ir.Value:
 
 def _convolved(
     writer: Writer, x: ir.Value, w: Weights, channels: int, pads: Sequence[int], dilations: Sequence[int],
-    strides: Sequence[int],
+    strides: Sequence[int], sides: Sides, side: int = 0,
 ) -> ir.Value:  # fmt: skip
-    """The convolution of [n, channels, sides] with [m, channels / groups, taps], and its bias."""
-    groups = int_attribute(writer.node, "group", 1)
+    """The convolution of [n, channels, sides] with [m, channels / groups, taps], and its bias.
+
+    The first side is the operator's `side`.
+    """
+    groups, rank, bias = int_attribute(writer.node, "group", 1), len(strides), input_at(writer.node, 2)
     if groups > 1 and not groups == channels == len(w):
         return _in_groups(writer, x, w, channels, pads, dilations, strides)
-    image = writer.padded(writer.channels_last(x, len(strides)), pads, 1)
+    reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
+    image = writer.channels_last(x, rank)
+    rows = max(dims[2 + side] for dims in sides.made)
+    if groups == 1 and is_filtered(w, dilations, strides, rows) and not writer.exact and writer.cut(side, OUTPUTS):
+        made = filtered(writer, image, w, pads, dilations, strides)
+        made = writer.of_windows(made, x, pads, reach, strides, is_cut=True)
+        return writer.channels_first(made if bias is None else writer.add("Add", [made, bias]), rank)
+    image = writer.padded(image, pads, 1)
     if groups > 1:
         made = _apart(writer, image, w, dilations, strides)
     elif len(strides) > 1 and w.shape[2:] == tuple(strides) and not any(pads) and set(dilations) == {1}:
         made = _patches(writer, image, w)
     else:
         made = _products(writer, image, w, dilations, strides)
-    bias = input_at(writer.node, 2)
     made = made if bias is None else writer.add("Add", [made, bias])
-    reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
-    return writer.channels_first(writer.of_windows(made, x, pads, reach, strides), len(strides))
+    return writer.channels_first(writer.of_windows(made, x, pads, reach, strides), rank)
 
 
 def _in_groups(
@@ -198,7 +212,7 @@ def _in_groups(
     rank, groups, bias = len(strides), int_attribute(writer.node, "group", 1), input_at(writer.node, 2)
     image = writer.padded(x, pads)
     image = writer.reshape(image, [0, groups, channels // groups, writer.dims(image, 2, rank)])
-    parts = parts_of(writer, image, w.shape[2:], dilations, strides, 3)
+    parts = writer.parts(image, w.shape[2:], dilations, strides, 3)
     columns = parts[0] if len(parts) == 1 else writer.add("Concat", parts, {"axis": 2})
     shape = writer.dims(columns, 3, rank)
     columns = writer.reshape(columns, [0, groups, channels // groups * len(parts), -1])
@@ -208,23 +222,10 @@ def _in_groups(
     return result if bias is None else writer.add("Add", [result, writer.reshape(bias, [-1, *[1] * rank])])
 
 
-def parts_of(
-    writer: Writer, x: ir.Value, taps: Sequence[int], dilations: Sequence[int], strides: Sequence[int],
-    first: int,
-) -> list[ir.Value]:  # fmt: skip
-    """What each tap of a window meets, one tap after the other."""
-    parts = []
-    for place in itertools.product(*map(range, taps)):
-        before = [at * dilation for at, dilation in zip(place, dilations, strict=True)]
-        behind = [(count - 1 - at) * dilation for at, count, dilation in zip(place, taps, dilations, strict=True)]
-        parts.append(writer.part(x, before, behind, strides, first))
-    return parts
-
-
 def _apart(writer: Writer, x: ir.Value, w: Weights, dilations: Sequence[int], strides: Sequence[int]) -> ir.Value:
     """The sum of all taps of channels that are convolved apart, and lie behind."""
     taps = w.reshape(len(w), -1)
-    parts = parts_of(writer, x, w.shape[2:], dilations, strides, 1)
+    parts = writer.parts(x, w.shape[2:], dilations, strides, 1)
     factors = [_factor(writer, taps[:, place]) for place in range(taps.shape[1])]
     result, *others = (writer.add("Mul", pair) for pair in zip(parts, factors, strict=True))
     for other in others:

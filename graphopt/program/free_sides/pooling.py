@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model.nodes import int_attribute, ints_attribute
-from graphopt.program.free_sides.convolution import PADDED_BY_INPUT, parts_of
+from graphopt.program.free_sides.convolution import PADDED_BY_INPUT
 from graphopt.program.free_sides.writer import Sides, Writer
 
 POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
@@ -46,12 +46,12 @@ def average(writer: Writer, sides: Sides) -> None:
     if writer.facts.dtype(x) is not ir.DataType.FLOAT:
         return
     given, _, _ = writer.numbers(_taps(writer))
-    pads, counts_pads = _pads(writer), any(given or ()) and int_attribute(writer.node, "count_include_pad", 0)
+    pads, counts_pads = _pads(writer), any(given or (1,)) and int_attribute(writer.node, "count_include_pad", 0)
     parts = None if counts_pads and pads != given else _met(writer, x, sides, None)
-    if pads is None or parts is None:
+    if parts is None:
         return
     taps = writer.constant(np.array(prod(_taps(writer)), np.float32))
-    if any(pads) and not counts_pads:
+    if any(pads or (1,)) and not counts_pads:
         # 1 for every element of the image, which no size alone makes a constant; a NaN is one in the sum too.
         least = writer.constant(np.array(-1, np.float32))
         inside = writer.add("Cast", [writer.add("Greater", [writer.add("Abs", [x]), least])], {"to": 1})
@@ -90,10 +90,11 @@ def _reach(writer: Writer) -> list[int]:
 
 
 def _put(writer: Writer, result: ir.Value) -> None:
-    taps, pads = _taps(writer), _pads(writer)
+    taps, pads, reach = _taps(writer), _pads(writer), _reach(writer)
     _, strides, _ = writer.numbers(taps)
-    assert pads is not None, "windows were met"
-    made = writer.of_windows(result, writer.x, pads, _reach(writer), strides)
+    if pads is None:  # a window for each begun stride
+        pads = (*(one - 1 for one in reach), *(0 for _ in reach))
+    made = writer.of_windows(result, writer.x, pads, reach, strides)
     writer.put(writer.channels_first(made, len(taps)))
 
 
@@ -105,10 +106,16 @@ def _sum(writer: Writer, parts: list[ir.Value]) -> ir.Value:
 
 
 def _met(writer: Writer, x: ir.Value, sides: Sides, around: ir.Value | None) -> list[ir.Value] | None:
-    """What each tap of the window meets, channels last, with `around` around the image; None where `_pads` has none."""
+    """What each tap of the window meets, channels last, with `around` around the image; None where nobody says it."""
     taps, pads = _taps(writer), _pads(writer)
     _, strides, dilations = writer.numbers(taps)
-    if pads is None or writer.opset < PADDED_BY_INPUT:
+    if writer.opset < PADDED_BY_INPUT:
         return None
-    image = writer.padded(writer.channels_last(x, sides.rank), pads, 1, around)
-    return parts_of(writer, image, taps, dilations, strides, 1)
+    if pads is not None:
+        image = writer.padded(writer.channels_last(x, sides.rank), pads, 1, around)
+    else:
+        surrounded = writer.surrounded(x, taps, around)
+        if surrounded is None or int_attribute(writer.node, "ceil_mode", 0):
+            return None
+        image = writer.channels_last(surrounded, sides.rank)
+    return writer.parts(image, taps, dilations, strides, 1)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from graphopt.model.dims import Dims
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import input_at, ints_attribute, required_input, string_attribute
+from graphopt.program.steps import Formula
+from kernels.size import Size, dims_of
 
 END = np.iinfo(np.int64).max
+SAME = ("SAME_UPPER", "SAME_LOWER")
+Weights = npt.NDArray[Any]
 FAR = 64  # strides that are added before a division: more than windows without padding may be longer than an image
 
 
@@ -41,10 +48,30 @@ class Sides:
 class Writer:
     """The nodes that take the place of one, which stays where nothing is put in its place."""
 
-    def __init__(self, model: ir.Model, facts: Facts, node: ir.Node) -> None:
-        self.node, self.facts, self.opset = node, facts, facts.opset(node)
+    def __init__(
+        self, model: ir.Model, facts: Facts, node: ir.Node, dims: tuple[Dims | None, Dims | None], formula: Formula, *,
+        exact: bool,
+    ) -> None:  # fmt: skip
+        """`dims` are the image's and the result's, and `formula` gives them.
+
+        `exact`: nothing is rounded otherwise than a plain sum is.
+        """
+        self.node, self.facts, self.opset, self.exact = node, facts, facts.opset(node), exact
+        self.steps: list[Size | int] = []  # numbers of what was cut in pieces of several
+        (self._given, self._dims), self._formula = dims, formula
         self.x = required_input(node, 0)
         self._model, self._made = model, list[ir.Node]()
+
+    def cut(self, side: int, by: int) -> bool:
+        """Whether a side of the result may be cut into pieces of so many, as a dim that decides alone gives it.
+
+        Their number is one of the steps then.
+        """
+        size = None if self._dims is None else self._formula(self._dims[2 + side])
+        if size is None or len(dims_of(size)) > 1:
+            return False
+        self.steps.append((size + by - 1) // by)
+        return True
 
     def divided(self, numbers: ir.Value, strides: Sequence[int]) -> ir.Value:
         """Whole numbers by strides, rounded down: (h - 3) // 2 as (h - 3 + 128) // 2 - 64, with nothing negative."""
@@ -63,16 +90,21 @@ class Writer:
         return self.add("Transpose", [x], {"perm": [0, 1 + rank, *range(1, 1 + rank)]})
 
     def of_windows(
-        self, result: ir.Value, x: ir.Value, pads: Sequence[int], reach: Sequence[int], strides: Sequence[int]
-    ) -> ir.Value:
+        self, result: ir.Value, x: ir.Value, pads: Sequence[int], reach: Sequence[int], strides: Sequence[int], *,
+        is_cut: bool = False,
+    ) -> ir.Value:  # fmt: skip
         """What was made of the windows of an image `x`, channels last, with the dims that the operator gives.
 
-        Slices alone leave them open: of a side that is shorter than a window they would be empty.
+        Slices alone leave them open: of a side that is shorter than a window they would be empty. Rows that are too
+        many along the first side go, where the result is to be `is_cut`.
         """
         rank = len(strides)
         less = [front + behind - one for front, behind, one in zip(pads[:rank], pads[rank:], reach, strict=True)]
         windows = self.divided(self.add("Add", [self.dims(x, 2, rank), self.constant(np.array(less))]), strides)
         sides = self.add("Add", [windows, self.constant(np.ones(rank, np.int64))])
+        if is_cut:
+            first, axis = self.add("Gather", [sides, self.constant(np.array([0]))]), self.constant(np.array([1]))
+            result = self.add("Slice", [result, self.constant(np.array([0])), first, axis])
         return self.reshape(result, [0, sides, self.dims(result, 1 + rank, 1)])
 
     def add(
@@ -110,6 +142,17 @@ class Writer:
             return x
         return self.add("Slice", [x, *(self.constant(np.array(numbers)) for numbers in zip(*rows, strict=True))])
 
+    def parts(
+        self, x: ir.Value, taps: Sequence[int], dilations: Sequence[int], strides: Sequence[int], first: int
+    ) -> list[ir.Value]:
+        """What each tap of a window meets, one tap after the other."""
+        parts = []
+        for place in itertools.product(*map(range, taps)):
+            before = [at * dilation for at, dilation in zip(place, dilations, strict=True)]
+            behind = [(count - 1 - at) * dilation for at, count, dilation in zip(place, taps, dilations, strict=True)]
+            parts.append(self.part(x, before, behind, strides, first))
+        return parts
+
     def padded(self, x: ir.Value, pads: Sequence[int], first: int = 2, value: ir.Value | None = None) -> ir.Value:
         """An image with so many elements more around its sides: those in front of all, then those behind."""
         if not any(pads):
@@ -118,6 +161,46 @@ class Writer:
         after = [0] * (2 - first)
         numbers = [*[0] * first, *pads[:rank], *after, *[0] * first, *pads[rank:], *after]
         return self.add("Pad", [x, self.constant(np.array(numbers)), *([] if value is None else [value])])
+
+    def surrounded(self, x: ir.Value, taps: Sequence[int], value: ir.Value | None = None) -> ir.Value | None:
+        """An image with what SAME_UPPER or SAME_LOWER puts around it at the sides of a run, channels first.
+
+        More is put around it than any sides ask for, and what these do not is cut off: so much in front of it as the
+        last window's part of the image decides. None where windows are shorter than their strides, but for single
+        pixels, and where the node says its pads.
+        """
+        kind, (_, strides, dilations) = string_attribute(self.node, "auto_pad", "NOTSET"), self.numbers(taps)
+        reach = [(count - 1) * dilation + 1 for count, dilation in zip(taps, dilations, strict=True)]
+        if set(reach) == {1} and kind in SAME:
+            return x
+        if kind not in SAME or any(one < step for one, step in zip(reach, strides, strict=True)):
+            return None
+        rank, more = len(taps), int(kind == "SAME_LOWER")
+        # By side what stands before the image where a stride begins with 1, 2 ... of its last pixels.
+        before = [
+            [(one - last + more) // 2 for last in range(1, step + 1)] for one, step in zip(reach, strides, strict=True)
+        ]
+        turns = [[last for last in range(1, len(some)) if some[last - 1] > some[last]] for some in before]
+        sides = self.dims(x, 2, rank)
+        first = [some[0] - some[-1] - len(found) for some, found in zip(before, turns, strict=True)]
+        start, begun = self.constant(np.array(first)), self._begun(sides, strides, strides)
+        for turn in range(max(map(len, turns))):
+            lasts = [found[turn] if turn < len(found) else step for found, step in zip(turns, strides, strict=True)]
+            start = self.add("Add", [start, self.add("Sub", [self._begun(sides, strides, lasts), begun])])
+        spanned = self.add("Mul", [begun, self.constant(np.array(strides))])
+        ends = self.add("Add", [self.add("Add", [start, spanned]), self.constant(np.array(reach))])
+        behind = [one - 1 - some[0] for one, some in zip(reach, before, strict=True)]
+        padded = self.padded(x, (*(some[0] for some in before), *behind), 2, value)
+        return self.add("Slice", [padded, start, ends, self.constant(np.arange(2, 2 + rank))])
+
+    def _begun(self, sides: ir.Value, strides: Sequence[int], lasts: Sequence[int]) -> ir.Value:
+        """How many strides a side begins, less one where the last of them has no more than so many pixels."""
+        for side, (step, last) in enumerate(zip(strides, lasts, strict=True)):
+            size = None if self._given is None else self._formula(self._given[2 + side])
+            if size is not None:
+                self.steps.append((size + step - 1 - last) // step)
+        more = [step - 1 - last for step, last in zip(strides, lasts, strict=True)]
+        return self.divided(self.add("Add", [sides, self.constant(np.array(more))]), strides)
 
     def put(self, result: ir.Value) -> None:
         """Whoever reads the node's result reads this instead."""

@@ -275,13 +275,13 @@ class _Check:
         made = one.transformed
         if made is None:
             return raw
-        taps, points = len(made.matrix[0]), len(made.matrix)
-        size = 4 * made.groups * taps**2 * made.elements
-        source = raw[:size].view(np.float32).reshape(made.groups, taps, taps, made.elements).astype(np.float64)
-        rows = np.stack([_sum(numbers, source, 1) for numbers in made.matrix], axis=1)
-        found = np.stack([_sum(numbers, rows, 2) for numbers in made.matrix], axis=2).astype(np.float32)
-        assert found.shape == (made.groups, points, points, made.elements)
-        return found.reshape(-1).view(np.uint8)
+        matrix, sides = made.sums.matrix, made.sums.sides
+        raw = raw[: 4 * made.groups * len(matrix[0]) ** sides * made.elements]
+        shape = made.groups, *[len(matrix[0])] * sides, made.elements
+        found = raw.view(np.float32).reshape(shape).astype(np.float64)
+        for side in range(1, 1 + sides):
+            found = np.stack([_sum(numbers, found, side) for numbers in matrix], axis=side)
+        return found.astype(np.float32).reshape(-1).view(np.uint8)
 
 
 def _same(one: Place, other: Place) -> bool:

@@ -164,7 +164,7 @@ class Pieces:
             place, source = self.base + begin, self._source(one, unit)
             if unit.taps is not None:
                 read, by = page(unit.fetched_bytes), unit.taps
-                made = Transformed(by.matrix, by.elements, by.groups, place + read)
+                made = Transformed(by.sums, by.elements, by.groups, place + read)
                 self.fetches.append(Fetch(source, place, read, tuple(sorted(after)), made))
                 operands[at] = Place("arena", place + read)
                 continue

@@ -9,7 +9,7 @@ from itertools import pairwise
 from graphopt.program.weights import Held
 from kernels.dtype import DType
 from kernels.emit.layout import FETCH_ALIGNMENT
-from kernels.kernel import Kernel, Operand, Transforming
+from kernels.kernel import Kernel, Operand, Sums, Transforming
 from kernels.listing import ALIGNMENT, Run
 from kernels.size import Size
 
@@ -34,7 +34,7 @@ class Taps:
 
     held: Held
     bytes: int
-    matrix: tuple[tuple[float, ...], ...]
+    sums: Sums
     elements: int  # of a point
     groups: int
 
@@ -164,9 +164,9 @@ def _taps(held: Held | None) -> Taps | None:
         return None
     if not held.packing.is_stored_as_taps:
         return None
-    matrix, elements = held.packing.matrix, held.packing.point_elements
-    groups = held.size // (4 * len(matrix) ** 2 * elements)
-    return Taps(held, 4 * groups * len(matrix[0]) ** 2 * elements, matrix, elements, groups)
+    sums, elements = held.packing.sums, held.packing.point_elements
+    groups = held.size // (4 * sums.points * elements)
+    return Taps(held, 4 * groups * sums.taps * elements, sums, elements, groups)
 
 
 def _cut(kernel: Kernel, operand: Operand, size: int) -> list[Unit]:

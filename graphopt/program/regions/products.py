@@ -20,7 +20,7 @@ from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.rounding import product_template
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View, axes_of
-from graphopt.program.regions.weights import weights_of
+from graphopt.program.regions.weights import sums_of, weights_of
 from kernels.dtype import DType
 from kernels.templates.elementwise import Output as ReducedOutput
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_DOUBLE, Epilogue
@@ -71,8 +71,6 @@ def lower_product(scope: Scope, tree: Tree) -> None:
     shape = found.shape
     is_scaled = found.scale != 1.0 or (found.added is not None and found.added_scale != 1.0)
     constant = node.inputs[1] if scope.facts.is_constant(required_input(node, 1)) else None
-    if found.b.shape[:-2] not in ((), shape[:-2]):
-        constant = None  # one that is broadcast among some dims of the batch lies as it is
     if constant is None or shape[-1] == 1:
         found = _read(scope, node, scope.place)
     elif scope.facts.is_constant(required_input(node, 0)):
@@ -187,6 +185,7 @@ def _build(
         rows, columns, depth, tuple(batch), matrix_of(a, batch), matrix_of(b, batch), matrix_of(arrange(lying), batch),
         constant is not None, Epilogue(value), "f64" if is_double else "f32",
         DType.F32 if weights is None or is_double else weights[1],
+        None if constant is None else sums_of(scope.facts, constant),
     )  # fmt: skip
     template, problem = product_template(scope, node, problem)
     kernel = scope.kernel(template, problem)

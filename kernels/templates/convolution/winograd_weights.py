@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.dtype import DType
+from kernels.kernel import Sums
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
-from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Factors, Filtering, filtering, rounded
+from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Filtering, filtering, rounded
 from kernels.templates.convolution.winograd_narrow import TAPS
 from kernels.templates.narrow import numbers
+from kernels.templates.packing import summed
 
 TOGETHER = 1 << 13  # pairs of channels whose weights are transformed at once
 FILTERINGS = {2: filtering(2, 3, F2_POINTS), 4: filtering(4, 3, F4_POINTS)}  # by their outputs
@@ -70,9 +72,9 @@ class WinogradPacking:
         return self.problem.weights_dtype is DType.F32
 
     @property
-    def matrix(self) -> Factors:
-        """G, of G w G^T."""
-        return rounded(FILTERINGS[self.outputs].taps)
+    def sums(self) -> Sums:
+        """G w G^T."""
+        return Sums(rounded(FILTERINGS[self.outputs].taps))
 
     def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The nine taps in the places of points."""
@@ -144,18 +146,6 @@ def transform(weights: npt.NDArray[np.generic], made: Filtering, found: npt.NDAr
     points = found.reshape(made.size, made.size, depth, width)
     for start in range(0, depth, channels):
         some = slice(start, start + channels)
-        rows = _sums(matrix, np.ascontiguousarray(weights[:, some].transpose(2, 3, 1, 0), np.float64))
+        rows = summed(matrix, np.ascontiguousarray(weights[:, some].transpose(2, 3, 1, 0), np.float64))
         for place, row in zip(points, rows, strict=True):
-            place[:, some] = _sums(matrix, row)
-
-
-def _sums(matrix: Factors, terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """For each row the sum of the terms times its numbers."""
-    found, product = np.empty((len(matrix), *terms.shape[1:])), np.empty(terms.shape[1:])
-    for total, row in zip(found, matrix, strict=True):
-        (first, *others) = [(scale, term) for scale, term in zip(row, terms, strict=True) if scale]
-        np.multiply(first[1], first[0], out=total)
-        for scale, term in others:
-            np.multiply(term, scale, out=product)
-            total += product
-    return found
+            place[:, some] = summed(matrix, row)

@@ -108,6 +108,26 @@ def test_tables_are_read_by_rows_and_winograds_weights_as_taps() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+def test_weights_of_images_of_any_sides_are_read_as_taps(threads: int) -> None:
+    text = """g (float[1,48,h,w] x) => (float[1,48,h,w] y) {
+      a = Conv <pads = [1, 1, 1, 1]> (x, w0) y = Conv <pads = [1, 1, 1, 1]> (a, w1)
+    }"""
+    model = support.model(text, **{f"w{number}": 0.1 * _array(48, 48, 3, 3) for number in range(2)})
+    ranges = {"h": (6, 20), "w": (6, 24)}
+    plain = graphopt.compile(model, dims=ranges, threads=threads)
+    with pytest.raises(BudgetNotKept) as caught:
+        graphopt.compile(model, dims=ranges, threads=threads, ram=1)
+    program = graphopt.compile(model, dims=ranges, threads=threads, ram=caught.value.least)
+    within = program.linked.streamed
+    assert within is not None and within.listing.ticketed is not None and within.parts.total <= caught.value.least
+    taps = [one for one in within.listing.ticketed.fetches if isinstance(one, Fetch) and one.transformed is not None]
+    assert taps and all(one.transformed is not None and one.transformed.sums.sides == 1 for one in taps)
+    for sides in ((20, 24), (7, 6), (14, 13)):
+        x = np.random.default_rng(1).standard_normal((1, 48, *sides), np.float32)
+        assert np.array_equal(plain(x=x)["y"], program(x=x)["y"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 def test_sizes_of_a_range_are_run_within_one_budget(tmp_path: Path, threads: int) -> None:
     """Each run reads the rows that its indices name, however many they are, and no index behind the last one."""
     text = """g (int64[n] ids, float[n,64] x) => (float[n,900] y) {
