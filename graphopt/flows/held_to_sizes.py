@@ -33,12 +33,20 @@ class Point:
         return ", ".join(f"{name}={size}" for name, size in self.dims.items())
 
 
+class Unequal(VerificationError):
+    """A program that does not give what the model gives, and in what."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def equal_at(
     workplace: Workplace, model_at: Callable[[Point], ir.Model], points: Sequence[Point], program: Program, asked: Asked
 ) -> Verification:
-    """The verdict that the program gives what the model gives at all points; raises VerificationError naming another.
+    """The verdict that the program gives what the model gives at all points; raises Unequal naming another.
 
-    `asked.tolerance` is that of float32.
+    `asked.tolerance` is that of float32. Raises VerificationError where the model does not run.
     """
     verdicts = []
     for point in points:
@@ -53,9 +61,11 @@ def equal_at(
                 f"at {point} {reason}; give a range that the model takes, or multiples, {name}={HALVED}*n for example."
             ) from error
         if not verdicts[-1].passed:
-            raise VerificationError(
-                f"the program does not give what ONNX Runtime gives at {point}: {verdicts[-1].reason}; nothing was "
-                f"written{way_on(verdicts[-1].max_rel)}."
+            reason = f"{verdicts[-1].reason}"
+            raise Unequal(
+                f"the program does not give what ONNX Runtime gives at {point}: {reason}; nothing was "
+                f"written{way_on(verdicts[-1].max_rel)}.",
+                reason,
             )
     return _together(verdicts, points)
 

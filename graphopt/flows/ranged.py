@@ -15,7 +15,7 @@ from graphopt.check.runner import Workplace
 from graphopt.check.verification import OFF
 from graphopt.errors import NotLowered, OptionError
 from graphopt.flows.asked import ATTENTION, BY_SIZE, CUTTING, GROWTH, Asked, in_form, optimized, tidied
-from graphopt.flows.held_to_sizes import Point, equal_at, within_at
+from graphopt.flows.held_to_sizes import Point, Unequal, equal_at, within_at
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
 from graphopt.flows.rounded import NOT_FASTER, beyond, tolerance_of
 from graphopt.flows.source import resize
@@ -37,6 +37,7 @@ from graphopt.program.regions.rounding import rounded_regions
 from graphopt.program.sized_inputs import with_sized_inputs
 from graphopt.program.steps import steps_of
 from kernels.size import at
+from kernels.templates.dots.product_choice import are_faster
 from memplan.compiling import telling
 
 
@@ -68,7 +69,9 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             [max(dim.least, dim.most // 2 | 1) for dim in dims],
         )
         copies = [sized(work, free.at(point)) for point in points]
-        spelled_out = spell_out_free_sides(work, copies, free.formula, exact=asked.exact)
+        # What is rounded is no sum of points, and is as fast without.
+        exact = asked.exact or (precision != FLOAT32 and are_faster(asked.target))
+        spelled_out = spell_out_free_sides(work, copies, free.formula, exact=exact)
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula, with_ranges=ranges) if computing else ()
         way = id(source), id(free), str(held), precision
@@ -148,6 +151,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     def model_at(point: Point) -> ir.Model:
         return sized(original, point.dims)
 
+    remade = None
     with Workplace() as workplace:
         taken = within_at(workplace, model_at, points, made, program_of, runs, asked) if is_rounded else None
         if taken is not None:
@@ -156,11 +160,19 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
             if is_rounded:
                 not_rounded = beyond(tolerance_of(asked))
                 made, asked = make_one(FLOAT32), replace(asked, tolerance=None)
-            verdict, rounding = equal_at(workplace, model_at, points, runs(made), asked), None
+            try:
+                verdict, rounding = equal_at(workplace, model_at, points, runs(made), asked), None
+            except Unequal as error:
+                if asked.exact:
+                    raise
+                remade, asked = error.reason, replace(asked, exact=True)
+                asked.progress("making kernels")
+                made = make_one(FLOAT32)
+                verdict, rounding = equal_at(workplace, model_at, points, runs(made), asked), None
     seconds = time.perf_counter() - started if is_rounded else seconds
     return Compiled(
         in_form(made, work, asked),
-        asked.target, seconds, verdict, asked.not_here, None, None, model_bytes, asked.digest, rounding,
+        asked.target, seconds, verdict, asked.not_here, None, remade, model_bytes, asked.digest, rounding,
         not_rounded,
     )  # fmt: skip
 

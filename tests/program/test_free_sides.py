@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -11,6 +12,7 @@ import pytest
 import graphopt
 from graphopt.flows.source import resize
 from graphopt.program.deploy.compiled import Compiled
+from graphopt.program.free_sides import winograd
 from graphopt.program.make import make_ranged
 from kernels.size import Dim
 from kernels.target import host
@@ -245,6 +247,16 @@ def test_three_rows_are_filtered(kind: str) -> None:
         x = random.standard_normal([length if one == "s" else int(one) for one in names]).astype("f4")
         np.testing.assert_allclose(made.run(None, {"x": x})[0], session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
     assert _filterings(graphopt.compile(model, dims=sides, exact=True)) == 0
+
+
+def test_a_program_whose_points_are_wrong_is_made_again_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = replace(winograd.FILTERING, window=winograd.FILTERING.window[::-1])
+    w = _random.standard_normal((8, 8, 3)).astype("f4")
+    model = support.model("g (float[1,8,s] x) => (float[1,8,s] y) { y = Conv<pads = [1, 1]>(x, w) }", 18, w=w)
+    monkeypatch.setattr(winograd, "FILTERING", wrong)
+    made = graphopt.compile(model, dims={"s": (3, 20)})
+    assert _filterings(made) == 0 and made.remade is not None and made.remade.startswith("output 'y': off by ")
+    assert made.verification.passed
 
 
 def _filterings(made: Compiled) -> int:
