@@ -128,11 +128,10 @@ class PointPacking:
 
 def summed(matrix: Sequence[Sequence[float]], terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """For each row the sum of the terms times its numbers: one after the other, without those with 0."""
-    found, product = np.empty((len(matrix), *terms.shape[1:])), np.empty(terms.shape[1:])
+    found, product = np.zeros((len(matrix), *terms.shape[1:])), np.empty(terms.shape[1:])
     for total, row in zip(found, matrix, strict=True):
-        (first, *others) = [(scale, term) for scale, term in zip(row, terms, strict=True) if scale]
-        np.multiply(first[1], first[0], out=total)
-        for scale, term in others:
-            np.multiply(term, scale, out=product)
-            total += product
+        for number, (scale, term) in enumerate((scale, term) for scale, term in zip(row, terms, strict=True) if scale):
+            np.multiply(term, scale, out=product if number else total)
+            if number:
+                total += product
     return found

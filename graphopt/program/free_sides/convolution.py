@@ -2,7 +2,7 @@
 
     Conv(x of [n, c, h, w], k)      -->  the sum of MatMul(Slice(y), k[:, :, row]) over rows of the kernel, where y is
                                          Concat(Slice(x), ..., Slice(x)) of [n, h, outputs, k c], channels last
-    ... of three rows           -->  minimal filtering: `winograd`
+    ... of three rows and more  -->  minimal filtering: `winograd`
     ... as large as its strides     -->  MatMul(patches of x, w): each pixel is read once
     ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
     ... in other groups             -->  MatMul(w of [g, m / g, k c / g], Concat(Slice(x), ..., Slice(x)))
@@ -190,9 +190,11 @@ def _convolved(
     image = writer.channels_last(x, rank)
     rows = max(dims[2 + side] for dims in sides.made)
     if groups == 1 and is_filtered(w, dilations, strides, rows) and not writer.exact and writer.cut(side, OUTPUTS):
-        made = filtered(writer, image, w, pads, dilations, strides)
+        made, rest = filtered(writer, image, w, pads, dilations, strides)
         made = writer.of_windows(made, x, pads, reach, strides, is_cut=True)
-        return writer.channels_first(made if bias is None else writer.add("Add", [made, bias]), rank)
+        for one in filter(None, (rest, bias)):
+            made = writer.add("Add", [made, one])
+        return writer.channels_first(made, rank)
     image = writer.padded(image, pads, 1)
     if groups > 1:
         made = _apart(writer, image, w, dilations, strides)

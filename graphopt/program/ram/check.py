@@ -294,7 +294,7 @@ def _sum(numbers: Sequence[float], terms: npt.NDArray[np.float64], axis: int) ->
     products: list[npt.NDArray[np.float64]] = [
         np.multiply(number, terms.take(at, axis)) for at, number in enumerate(numbers) if number
     ]
-    total = products[0]
+    total = np.zeros_like(terms.take(0, axis)) if not products else products[0]
     for one in products[1:]:
         total += one
     return total

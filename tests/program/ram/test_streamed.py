@@ -110,9 +110,9 @@ def test_tables_are_read_by_rows_and_winograds_weights_as_taps() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_weights_of_images_of_any_sides_are_read_as_taps(threads: int) -> None:
     text = """g (float[1,48,h,w] x) => (float[1,48,h,w] y) {
-      a = Conv <pads = [1, 1, 1, 1]> (x, w0) y = Conv <pads = [1, 1, 1, 1]> (a, w1)
+      a = Conv <pads = [1, 1, 1, 1]> (x, w0) y = Conv <pads = [2, 1, 2, 1]> (a, w1)
     }"""
-    model = support.model(text, **{f"w{number}": 0.1 * _array(48, 48, 3, 3) for number in range(2)})
+    model = support.model(text, w0=0.1 * _array(48, 48, 3, 3), w1=0.1 * _array(48, 48, 5, 3))
     ranges = {"h": (6, 20), "w": (6, 24)}
     plain = graphopt.compile(model, dims=ranges, threads=threads)
     with pytest.raises(BudgetNotKept) as caught:
