@@ -11,7 +11,7 @@ value: what memory is planned for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, reduce
 from math import prod
 from typing import Literal, overload
@@ -61,6 +61,18 @@ class Operation:
     kind: Literal["quotient", "least", "greatest"]
     left: Size | int
     right: Size | int
+    text: str = field(init=False, repr=False, compare=False)  # as a formula
+    _hash: int = field(init=False, repr=False, compare=False)  # numbers of many operations are looked up all the time
+
+    def __post_init__(self) -> None:
+        word = {"quotient": "//", "least": "min", "greatest": "max"}[self.kind]
+        left, right = (one.formula if isinstance(one, Size) else str(one) for one in (self.left, self.right))
+        text = f"(({left}) // ({right}))" if word == "//" else f"{word}({left}, {right})"
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "_hash", hash((self.kind, self.left, self.right)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def range(self) -> tuple[int, int]:
@@ -77,13 +89,6 @@ class Operation:
         if self.kind == "quotient":
             return left // right
         return min(left, right) if self.kind == "least" else max(left, right)
-
-    @property
-    def text(self) -> str:
-        """As a formula."""
-        word = {"quotient": "//", "least": "min", "greatest": "max"}[self.kind]
-        left, right = (one.formula if isinstance(one, Size) else str(one) for one in (self.left, self.right))
-        return f"(({left}) // ({right}))" if word == "//" else f"{word}({left}, {right})"
 
 
 MOST_TRIED = 1 << 18  # sizes of all dims together

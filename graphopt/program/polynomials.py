@@ -87,6 +87,8 @@ class Fit:
         if len(first.pivots) < len(base.products) or not first.is_solvable(given[0]):
             return None
         solutions = [base.system(self, number).solution(one) for number, one in enumerate(given)]
+        if len(solutions[1]) < len(solutions[0]):
+            return None
         factors = [joined(int(one), int(other)) for one, other in zip(*solutions, strict=True)]
         found = {term: factor for term, factor in zip(base.products, factors, strict=True) if factor}
         sums = [0] * len(numbers)

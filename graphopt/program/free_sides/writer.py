@@ -63,9 +63,9 @@ class Writer:
         self._model, self._made = model, list[ir.Node]()
 
     def cut(self, side: int, by: int) -> bool:
-        """Whether a side of the result may be cut into pieces of so many, as a dim that decides alone gives it.
+        """Whether a side of the result may be cut into pieces of so many: one dim alone decides it.
 
-        Their number is one of the steps then.
+        The number of pieces is one of the steps then.
         """
         size = None if self._dims is None else self._formula(self._dims[2 + side])
         if size is None or len(dims_of(size)) > 1:
