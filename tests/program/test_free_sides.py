@@ -222,12 +222,12 @@ FILTERED = {
     ),
     "of one column": ("float[2,8,h,v]", 'Conv<auto_pad = "SAME_UPPER">(x, w, b)', (8, 8, 3, 1)),
     "of five columns": ("float[2,8,h,v]", 'Conv<auto_pad = "SAME_LOWER">(x, w, b)', (8, 8, 3, 5)),
-    "along a sequence": ("float[2,8,h]", "Conv<pads = [1, 1]>(x, w, b)", (12, 8, 3)),
-    "of one row": ("float[2,8,1,h]", "Conv<pads = [0, 1, 0, 1]>(x, w, b)", (12, 8, 1, 3)),
+    "along a sequence": ("float[2,32,h]", "Conv<pads = [1, 1]>(x, w, b)", (40, 32, 3)),
+    "of one row": ("float[2,32,1,h]", "Conv<pads = [0, 1, 0, 1]>(x, w, b)", (40, 32, 1, 3)),
     "of four rows": ("float[2,8,h,v]", "Conv<pads = [2, 1, 1, 1]>(x, w, b)", (12, 8, 4, 3)),
     "of five rows": ("float[2,8,h,v]", "Conv<pads = [2, 2, 2, 2]>(x, w)", (12, 8, 5, 5)),
     "of seven rows": ("float[2,8,h,v]", "Conv<pads = [3, 0, 3, 0]>(x, w, b)", (16, 8, 7, 1)),
-    "of eleven along a sequence": ("float[2,8,h]", "Conv<pads = [5, 5]>(x, w, b)", (12, 8, 11)),
+    "of eleven along a sequence": ("float[2,32,h]", "Conv<pads = [5, 5]>(x, w, b)", (32, 32, 11)),
     "of rows that are given": ("float[2,8,7,v]", "Conv<pads = [1, 1, 1, 1]>(x, w, b)", (12, 8, 3, 3)),
 }  # fmt: skip
 
@@ -255,8 +255,8 @@ def test_three_rows_and_more_are_filtered(kind: str) -> None:
 
 def test_a_program_whose_points_are_wrong_is_made_again_without(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = replace(winograd.FILTERING, window=winograd.FILTERING.window[::-1])
-    w = _random.standard_normal((8, 8, 3)).astype("f4")
-    model = support.model("g (float[1,8,s] x) => (float[1,8,s] y) { y = Conv<pads = [1, 1]>(x, w) }", 18, w=w)
+    w = _random.standard_normal((32, 32, 3)).astype("f4")
+    model = support.model("g (float[1,32,s] x) => (float[1,32,s] y) { y = Conv<pads = [1, 1]>(x, w) }", 18, w=w)
     monkeypatch.setattr(winograd, "FILTERING", wrong)
     made = graphopt.compile(model, dims={"s": (3, 20)})
     assert _filterings(made) == 0 and made.remade is not None and made.remade.startswith("output 'y': off by ")

@@ -24,14 +24,14 @@ from kernels.templates.convolution.toom_cook import F4_POINTS, filtering, rounde
 
 OUTPUTS, TAPS = 4, 3  # of a tile along the first side
 FILTERING = filtering(OUTPUTS, TAPS, F4_POINTS)
-LEAST = 8  # channels: of fewer the transforms take what is gained
+LEAST = (32, 8)  # channels of a sequence and of an image: of fewer the transforms take what is gained
 SIDES = 2  # at most; windows of more are no views
 
 
 def is_filtered(w: Weights, dilations: Sequence[int], strides: Sequence[int], rows: int) -> bool:
     """Whether a kernel of [m, channels, taps] has this form, of images of at most so many rows of results."""
     is_plain = w.shape[2] >= TAPS and dilations[0] == strides[0] == 1 and len(strides) <= SIDES
-    return is_plain and w.dtype == np.float32 and min(w.shape[:2]) >= LEAST and rows >= TAPS
+    return is_plain and w.dtype == np.float32 and min(w.shape[:2]) >= LEAST[len(strides) - 1] and rows >= TAPS
 
 
 def filtered(
