@@ -15,7 +15,7 @@ from graphopt.model.dims import Dims
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import input_at, ints_attribute, required_input, string_attribute
 from graphopt.program.steps import Formula
-from kernels.size import Size, dims_of
+from kernels.size import Dim, Size, dims_of
 
 END = np.iinfo(np.int64).max
 SAME = ("SAME_UPPER", "SAME_LOWER")
@@ -167,13 +167,14 @@ class Writer:
 
         More is put around it than any sides ask for, and what these do not is cut off: so much in front of it as the
         last window's part of the image decides. None where windows are shorter than their strides, but for single
-        pixels, and where the node says its pads.
+        pixels, where sides are quotients already, and where the node says its pads.
         """
         kind, (_, strides, dilations) = string_attribute(self.node, "auto_pad", "NOTSET"), self.numbers(taps)
         reach = [(count - 1) * dilation + 1 for count, dilation in zip(taps, dilations, strict=True)]
         if set(reach) == {1} and kind in SAME:
             return x
-        if kind not in SAME or any(one < step for one, step in zip(reach, strides, strict=True)):
+        is_short = any(one < step for one, step in zip(reach, strides, strict=True))
+        if kind not in SAME or is_short or not self._has_plain_sides():
             return None
         rank, more = len(taps), int(kind == "SAME_LOWER")
         # By side what stands before the image where a stride begins with 1, 2 ... of its last pixels.
@@ -192,6 +193,12 @@ class Writer:
         behind = [one - 1 - some[0] for one, some in zip(reach, before, strict=True)]
         padded = self.padded(x, (*(some[0] for some in before), *behind), 2, value)
         return self.add("Slice", [padded, start, ends, self.constant(np.arange(2, 2 + rank))])
+
+    def _has_plain_sides(self) -> bool:
+        """Whether no side of the image is a quotient: products of four of them are found at too few sizes."""
+        sizes = [None] if self._given is None else [self._formula(dim) for dim in self._given[2:]]
+        terms = [term for size in sizes if isinstance(size, Size) for term in size.terms]
+        return None not in sizes and all(isinstance(atom, Dim) for product, _ in terms for atom in product)
 
     def _begun(self, sides: ir.Value, strides: Sequence[int], lasts: Sequence[int]) -> ir.Value:
         """How many strides a side begins, less one where the last of them has no more than so many pixels."""
