@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import prod
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel, Operand, Packing, operands_of
@@ -50,7 +49,7 @@ from kernels.templates.grid import (
     tallest,
     unravel,
 )
-from kernels.templates.matrix import Matrix, dense_batch
+from kernels.templates.matrix import Matrix
 from kernels.templates.narrow import NARROW, write_widening
 from kernels.templates.packing import PanelPacking, PointPacking
 from kernels.templates.panels import write_panel
@@ -160,13 +159,9 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         if self.candidate.b != "constant":
             return None
         gemm, b = self.problem, self.problem.place_b
-        sizes = tuple(size for size, stride in zip(gemm.batch, b.batch, strict=True) if stride)
-        strides = tuple(filter(None, b.batch))
-        if strides and strides != dense_batch(sizes, strides[-1]):
-            raise InvalidGemm("a constant B of a batch must hold its matrices one after the other.")
         packing = PanelPacking(
             gemm.depth, gemm.columns, self.lanes, self.column_groups, self.group, b.row, b.column,
-            bound(prod(sizes)), strides[-1] if strides else 0,
+            bound(gemm.matrices_of_b), b.apart,
         )  # fmt: skip
         return packing if gemm.b_sums is None else PointPacking(packing, gemm.b_sums)
 
@@ -287,14 +282,11 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         b = self.problem.place_b
         if self.candidate.b != "constant":
             return self._matrix(f, base, b, at, types.scalar(self.b_type))
-        apart = next((stride for stride in reversed(b.batch) if stride), 0)
-        if not apart:
+        if not b.apart:
             return base
-        width = sum(group.size * group.count for group in self.column_groups) * self.lanes
-        number = f.integer(0)
-        for index, stride in zip(at.values(), b.batch, strict=True):
-            number = f.add(number, f.mul(index, stride // apart))
-        return f.at(base, f.mul(number, self.words * width), self.packed_kind)
+        words = self.words * sum(group.size * group.count for group in self.column_groups) * self.lanes
+        packed = Matrix(0, batch=tuple(stride // b.apart * words for stride in b.batch))
+        return self._matrix(f, base, packed, at, self.packed_kind)
 
     def _steps(self, ends: bool) -> int:
         """Elements of the depth of a part: of the last one, or of any before it."""

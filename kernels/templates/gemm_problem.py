@@ -9,7 +9,7 @@ from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Sums
 from kernels.templates.epilogue import ACCUMULATED_DOUBLE, Epilogue
-from kernels.templates.matrix import Matrix, dense
+from kernels.templates.matrix import Matrix, dense, dense_batch
 from kernels.templates.narrow import NARROW
 from kernels.templates.tile import ProductArithmetic
 from kernels.tensor.expression import Variable
@@ -97,6 +97,15 @@ class Gemm:
     def matrices(self) -> int:
         """How many products there are."""
         return math.prod(self.batch)
+
+    @property
+    def matrices_of_b(self) -> int:
+        """How many a constant B has, for all dims that it is not broadcast along. Raises InvalidGemm."""
+        b = self.place_b
+        sizes = tuple(size for size, stride in zip(self.batch, b.batch, strict=True) if stride)
+        if tuple(filter(None, b.batch)) != dense_batch(sizes, b.apart):
+            raise InvalidGemm("a constant B of a batch must hold its matrices one after the other.")
+        return math.prod(sizes)
 
     @property
     def flops(self) -> int:

@@ -16,6 +16,11 @@ class Matrix:
     batch: tuple[int, ...] = ()
     offset: int = 0
 
+    @property
+    def apart(self) -> int:
+        """How far two matrices that follow one another are; 0: there is one for all indices of the batch."""
+        return next((stride for stride in reversed(self.batch) if stride), 0)
+
     def elements(self, rows: int, columns: int, batch: tuple[int, ...]) -> int:
         """How many elements the storage must have."""
         if nothing(rows, columns, *batch):

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from graphopt.program.free_sides.writer import Weights, Writer
 from graphopt.program.points import PointsTensor
 from kernels.kernel import Sums
-from kernels.templates.convolution.toom_cook import F4_POINTS, filtering, rounded
+from kernels.templates.convolution.toom_cook import F4_POINTS, Fractions, filtering, rounded
 
 OUTPUTS, TAPS = 4, 3  # of a tile along the first side
 FILTERING = filtering(OUTPUTS, TAPS, F4_POINTS)
@@ -88,5 +88,5 @@ def _columns(w: Weights) -> Weights:
     return np.moveaxis(w, (0, 1), (-1, -2)).reshape(w.shape[2], -1, len(w))
 
 
-def _matrix(writer: Writer, exact: tuple[tuple[object, ...], ...]) -> ir.Value:
-    return writer.constant(np.array(rounded(exact), np.float32))  # type: ignore[arg-type]
+def _matrix(writer: Writer, exact: Fractions) -> ir.Value:
+    return writer.constant(np.array(rounded(exact), np.float32))
