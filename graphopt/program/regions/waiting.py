@@ -12,11 +12,14 @@ SHOWING = ("Slice", "Split", "Concat")  # operators whose results show a part of
 
 def last_read(value: ir.Value, place: Mapping[ir.Node, int]) -> int:
     """Where a value is read last, or what shows a part of it, or has it as a part; by the places of nodes."""
-    found = len(place) if value.is_graph_output() else 0
-    for user, _ in value.uses():
-        inside = [last_read(one, place) for one in user.outputs] if user.op_type in SHOWING else []
-        found = max(found, place.get(user, 0), *inside)
-    return found
+    last, seen, left = 0, {value}, [value]
+    while left:
+        one = left.pop()
+        last = max(last, len(place) if one.is_graph_output() else 0, *(place.get(user, 0) for user, _ in one.uses()))
+        shown = {made for user, _ in one.uses() if user.op_type in SHOWING for made in user.outputs}
+        left += shown - seen
+        seen |= shown
+    return last
 
 
 def reading(value: ir.Value, place: Mapping[ir.Node, int]) -> tuple[int, int]:
