@@ -78,9 +78,10 @@ class Stretch:
         steps = list(steps)
         sources = {step.made: step.source for step in steps if isinstance(step, Cut) and self._is_view(step)}
         replaced = self._replaced(steps)
-        placed = {  # pieces that are made where the value that they replace was
+        placed = {  # pieces that are made where the value that they replace was, or in the caller's memory
             _source(piece, sources) for step in steps
-            if isinstance(step, Join) and step.whole.axis is None and step.whole.value in replaced
+            if isinstance(step, Join) and step.whole.axis is None
+            and (step.whole.value in replaced or not self._values[self._names[step.whole.value]].size)
             for piece in step.pieces
         }  # fmt: skip
         for number, step in enumerate(steps):
