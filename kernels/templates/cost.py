@@ -41,7 +41,7 @@ WAYS = 8  # rows of one set that stay there
 CROWDED = 1.5  # cycles of a step for each further row
 
 
-def step_cycles(products: int, pixels: int, vectors: int, target: Target, pressure: float = PRESSURE) -> float:
+def step_cycles(products: float, pixels: int, vectors: int, target: Target, pressure: float = PRESSURE) -> float:
     """Cycles of one step of a tile of pixels by vectors: its products, its loads or the latency of its chains."""
     speed = target.core
     loads = pixels / speed.broadcasts + vectors / speed.loads

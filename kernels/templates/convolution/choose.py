@@ -28,6 +28,7 @@ from kernels.templates.narrow import CYCLES, NARROW
 from kernels.templates.template import Template
 
 WIDENED = 4  # times the flops of a block that widens weights: a smaller one widens them as often
+TWO_WHOLE = 1.5  # products a cycle: cores that compute fewer of 64 bytes compute twice as many of 32
 LINE = 0.25  # share of reading a line of the input that a tile sees from the second cache
 LINE_BYTES = 64
 FAR = 10.0  # cycles of the first line of a row of pixels, to which none before it leads: what a second cache takes
@@ -106,7 +107,7 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
     # Planes a multiple of 4 KB apart share one set of the first cache: wide tiles lose their input to the next planes.
     crowded = taps == 1 and problem.input.block_stride * 4 % PAGE == 0 and problem.input.block * 8 < problem.depth
     groups = vector_groups(problem, target.lanes(), shape.vectors)
-    total, line = 0.0, LINE * target.vector_bytes / target.core.l2
+    total, line, half = 0.0, LINE * target.vector_bytes / target.core.l2, _half_saved(problem, target)
     skipping = not flat and skips(problem, rows, columns)
     for tall in rows:
         for wide in columns:
@@ -117,7 +118,8 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
             far, seen = _far(problem, tall.size, wide.size)
             for group in groups:
                 pixels = tall.size * wide.size
-                step = step_cycles(pixels * group.size, pixels, group.size, target)
+                computed = group.size - (half / group.count if group is groups[-1] else 0.0)
+                step = step_cycles(pixels * computed, pixels, group.size, target)
                 step = _with_streamed(step, group.size * target.vector_bytes, steps // parts, target)
                 step += 0.4 * max(0, pixels - 9) if crowded else 0.0
                 around = CALL + (2 * pixels + ROW * (tall.size - 1)) * group.size
@@ -125,6 +127,13 @@ def cycles(problem: Convolution, target: Target, shape: Shape, flat: bool, parts
                 inputs = line * lines + FAR * far * lost(near, target.l1, NEAR_HELD, NEAR_PASSED)
                 total += tall.count * wide.count * group.count * (around + taken * (steps * step + inputs))
     return total * (1 + SHAPE * (len(rows) * len(columns) * len(groups) - 1))
+
+
+def _half_saved(problem: Convolution, target: Target) -> float:
+    """Vectors that the last one saves where its channels fill half of it, and two halves take as long as a whole."""
+    channels, lanes = problem.width * merged_groups(problem), target.lanes()
+    is_half = 0 < channels % lanes <= lanes // 2 and target.vector_bytes == 64
+    return 0.5 if is_half and target.core.products < TWO_WHOLE else 0.0
 
 
 def _far(problem: Convolution, rows: int, columns: int) -> tuple[int, int]:

@@ -27,6 +27,26 @@ def product(f: Function, matrix: Factors, vectors: Vectors) -> list[Value | None
     return [combination(f, row, vectors) for row in matrix]
 
 
+def operations(matrix: Factors) -> int:
+    """Instructions that `product` writes for a matrix: sums, products and both in one."""
+    rows, columns = _row_pairs(matrix), _row_pairs(tuple(zip(*matrix, strict=True)))
+    if rows:
+        paired = {number for pair in rows for number in pair}
+        alone = sum(_terms(row) for number, row in enumerate(matrix) if number not in paired)
+        for first, second in rows:
+            terms = list(zip(matrix[first], matrix[second], strict=True))
+            alone += 2 + sum(_terms([c if (c == a) == same else 0 for c, a in terms]) for same in (True, False))
+        return alone
+    partners = {second for _, second in columns}
+    entering = [[c for number, c in enumerate(row) if number not in partners] for row in matrix]
+    return 2 * len(columns) + sum(map(_terms, entering))
+
+
+def _terms(factors: Sequence[float]) -> int:
+    """Instructions of a `combination`: the first vector needs none where one enters as it is."""
+    return sum(map(bool, factors)) - any(abs(factor) == 1 for factor in factors)
+
+
 def combination(f: Function, factors: Sequence[float], vectors: Vectors) -> Value | None:
     """The sum of factors times vectors; None when it is zero."""
     terms = [(c, v) for c, v in zip(factors, vectors, strict=True) if c and v is not None]

@@ -1,9 +1,13 @@
-"""Winograd convolution F(4x4, 3x3) or F(2x2, 3x3): 4/16 or 16/36 of the multiplications of a direct 3x3 of stride 1.
+"""Winograd convolution of stride 1: F(4x4, 3x3) needs 4/16 of a direct 3x3's multiplications, F(2x2, 3x3) 16/36.
 
 A block takes a few rows of tiles of a plane, and all output channels or some: windows of 6 x 6 (4 x 4) inputs are
 transformed into scratch, 36 (16) products of matrices (tiles x channels by channels x output channels) follow, and
 tiles of 4 x 4 (2 x 2) outputs are transformed back, with the epilogue. The smaller tiles need less than half of the
-weights, and waste less of an image that is no whole number of tiles. A kernel of several planes is a sum over these:
+weights, and waste less of an image that is no whole number of tiles. Kernels of one row or one column are filtered in
+one direction, with windows of up to nine: F(6, 3), F(4, 5), F(3, 7), and those of 5x5 in both by F(2x2, 5x5). More taps
+are parts, of which each has windows of its own, and the products go over the channels of all. With dilations, elements
+of windows and outputs of tiles are so far apart. Of
+images of one row a block takes a part of the row. A kernel of several planes is a sum over these:
 the products go over the channels of all planes that it sees. Weights are transformed when they are packed, in float64;
 those of 16 bits by each block, panel by panel. Windows that reach over the image's border have functions of their own
 which read nothing outside, so that no zeros need to be stored around an image.
@@ -12,6 +16,7 @@ which read nothing outside, so that no zeros need to be stored around an image.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel
@@ -25,7 +30,7 @@ from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_back import WinogradBack
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
 from kernels.templates.convolution.winograd_kinds import Kind, stored_of
-from kernels.templates.convolution.winograd_narrow import TAPS, write_filters
+from kernels.templates.convolution.winograd_narrow import write_filters
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, stretch_of, unravel
 from kernels.templates.template import Template
@@ -49,7 +54,7 @@ class _WinogradBuilder(WinogradBack):
         operands = problem.operands(self.packing, None if candidate.from_taps else DType.F32)
         return self.written(
             operands, blocks_of(problem, candidate, self.target),
-            scratch_bytes=4 * self.made.size**2 * (self.depth_point + self.width_point + self.filter_point),
+            scratch_bytes=4 * self.points * (self.depth_point + self.width_point + self.filter_point),
             flops=problem.flops, traffic=problem.traffic,
         )  # fmt: skip
 
@@ -62,7 +67,7 @@ class _WinogradBuilder(WinogradBack):
         image, plane, dense, piece, part = unravel(f, block, (*dims, -(-total // stretch)))
         channels = stretch_of(f, part, stretch, total)
         x = self._image(f, pointers, image, dense)
-        weights, sums = self._weights_of(f, pointers, dense), f.at(scratch, self.made.size**2 * self.depth_point)
+        weights, sums = self._weights_of(f, pointers, dense), f.at(scratch, self.points * self.depth_point)
 
         def chunk(group: Group, first: Value) -> None:
             last = f.add(first, group.size)
@@ -79,7 +84,7 @@ class _WinogradBuilder(WinogradBack):
         stretch = self.candidate.stretch or total
         number, dense, part = unravel(f, block, (pieces(self.joined), self.groups, -(-total // stretch)))
         channels = stretch_of(f, part, stretch, total)
-        weights, sums = self._weights_of(f, pointers, dense), f.at(scratch, self.made.size**2 * self.depth_point)
+        weights, sums = self._weights_of(f, pointers, dense), f.at(scratch, self.points * self.depth_point)
         rows = f.integer(0), f.integer(self.chunks[0].size)
         tiles = self.chunks[0].size * self.wide
 
@@ -139,13 +144,27 @@ class _WinogradBuilder(WinogradBack):
         return first, end
 
     def _into(self, f: Function, x: Value, moved: Value, rows: tuple[Value, Value]) -> None:
-        """Transform the windows of some rows of tiles, in a function that serves blocks of any size."""
-        apart(f, f"{self.name}_into", (x, moved, *rows), self._write_into)
+        """Transform the windows of some lines of tiles, by each part of a kernel.
 
-    def _write_into(self, f: Function, x: Value, moved: Value, *rows: Value) -> None:
+        They have functions that serve blocks of any size.
+        """
+        down, across = self.parts
+        parts = [(row, column) for row in range(down) for column in range(across)]
+        each = self.in_vectors // self.problem.kernel[0] // len(parts) * self.lanes
+        for number, part in enumerate(parts):
+            name = f"{self.name}_into" + (f"_{part[0]}_{part[1]}" if len(parts) > 1 else "")
+            apart(f, name, (x, f.at(moved, number * each), *rows), partial(self._write_into, part))
+
+    def _write_into(self, of: tuple[int, int], f: Function, x: Value, moved: Value, *rows: Value) -> None:
         problem, layout = self.problem, self.problem.input
-        corner = layout.position(0, 0, layout.before)
-        corner -= problem.pads[1] * layout.row_stride + problem.pads[2] * layout.column_stride
+        above, beside = (
+            pad - number * taps * dilation
+            for pad, number, (_, taps), dilation in zip(
+                problem.pads[1:], of, self.candidate.sides, problem.dilations[1:], strict=True
+            )
+        )
+        corner = layout.position(0, 0, layout.before) - above * layout.row_stride - beside * layout.column_stride
+        begin, _ = stored_of(problem, 1)
 
         def vectors(block: Value, _: tuple[Value, ...]) -> None:
             def vector(part: Value, _: tuple[Value, ...]) -> None:
@@ -153,50 +172,52 @@ class _WinogradBuilder(WinogradBack):
                 to = f.at(moved, f.mul(f.add(f.mul(block, self.in_block), part), self.lanes))
 
                 def tile(down: Kind, across: Kind, row: Value, column: Value, number: Value) -> None:
-                    step = self.candidate.outputs
-                    place = f.add(f.mul(row, step * layout.row_stride), f.mul(column, step * layout.column_stride))
-                    function = self._window_function(down, across)
+                    first, left = self._first(f, 1, row), self._first(f, 2, column)
+                    place = f.add(f.mul(first, layout.row_stride), f.mul(left, layout.column_stride))
+                    function = self._window_function(down, across, of[0])
                     target = f.at(to, f.mul(number, self.depth_row))
-                    begin, _ = stored_of(problem, 1)
-                    top = [f.sub(f.mul(row, step), problem.pads[1] + begin)] if self.any_row else []
+                    top = [f.sub(first, above + begin)] if self.any_row else []
                     f.call(function, f.at(at, f.add(place, corner)), target, *top)
 
-                self._each_tile(f, rows, self.windows, tile)
+                self._each_tile(f, rows, [kinds[one] for kinds, one in zip(self.windows, of, strict=True)], tile)
 
             f.loop(0, self.in_block, 1, vector)
 
         f.loop(0, self.in_blocks, 1, vectors)
 
-    def _window_function(self, down: Kind, across: Kind) -> str:
+    def _window_function(self, down: Kind, across: Kind, part: int) -> str:
         """f(x, moved): transform the window whose first element would lie at `x`; only what is stored is read.
 
         f(x, moved, top) where rows differ: `top` rows from the first one that is stored lies that of the window.
         """
-        name = f"{self.name}_window_{down.low}{down.high}_{across.low}{across.high}"
+        low, high = self.inside[part] if self.any_row else (down.low, down.high)
+        name = f"{self.name}_window_{low}{high}_{across.low}{across.high}"
         if self.module.has(name):
             return name
         given = [Parameter("x", "ptr", "noalias nocapture readonly"), Parameter("moved", "ptr", "noalias nocapture")]
         f = Function(self.module, name, [*given, Parameter("top", "i64")] if self.any_row else given)
-        layout, size = self.problem.input, self.made.size
-        rows = {row: f.at(f.parameter("x"), row * layout.row_stride) for row in range(down.low, down.high)}
+        layout, (above, beside) = self.problem.input, self.window_matrices
+        tall, wide = (one.size for one in self.made)
+        _, step, beside_step = self.problem.dilations
+        rows = {row: f.at(f.parameter("x"), row * step * layout.row_stride) for row in range(down.low, down.high)}
         if self.any_row:
             zeros = self.module.constant(f"{self.name}_zeros", "float", ["0.0"] * self.zeros)
             begin, end = stored_of(self.problem, 1)
-            for row in sorted(set(rows) - set(range(*self.inside))):
-                is_stored = f.compare("ult", f.add(f.parameter("top"), row), f.integer(end - begin))
+            for row in sorted(set(rows) - set(range(low, high))):
+                is_stored = f.compare("ult", f.add(f.parameter("top"), row * step), f.integer(end - begin))
                 rows[row] = f.select(is_stored, rows[row], Value((zeros,), "ptr"))
         # Down the columns first: of each only one column's vectors are alive at a time.
         columns: list[list[Value | None]] = []
-        for column in range(size):
-            loaded: list[Value | None] = [None] * size
+        for column in range(wide):
+            loaded: list[Value | None] = [None] * tall
             if across.low <= column < across.high:
                 for row, at in rows.items():
-                    loaded[row] = f.load(self.kind, f.at(at, column * layout.column_stride))
-            columns.append(product(f, self.window_matrix, loaded))
-        for row in range(size):
-            moved = product(f, self.window_matrix, [columns[column][row] for column in range(size)])
+                    loaded[row] = f.load(self.kind, f.at(at, column * beside_step * layout.column_stride))
+            columns.append(product(f, above, loaded))
+        for row in range(tall):
+            moved = product(f, beside, [columns[column][row] for column in range(wide)])
             for column, value in enumerate(moved):
-                target = f.at(f.parameter("moved"), (row * size + column) * self.depth_point)
+                target = f.at(f.parameter("moved"), (row * wide + column) * self.depth_point)
                 f.store(value or f.number(self.kind, 0), target, align=4 * self.lanes)
         f.finish()
         return name
@@ -224,7 +245,7 @@ class _WinogradBuilder(WinogradBack):
         deep: Sequence[Value],
     ) -> None:  # fmt: skip
         """Narrow weights are transformed once for all points of a panel."""
-        points = self.made.size**2
+        points = self.points
 
         def operands(number: Value) -> tuple[Value, Value]:
             a, c = (f.at(base, f.mul(number, size)) for base, size in (
@@ -244,8 +265,8 @@ class _WinogradBuilder(WinogradBack):
             each_piece(f, self.channels, *channels, panel)
 
         def all_points(group: Group, vector: Value) -> None:
-            dtype = self.problem.weights_dtype
-            taps = f.at(weights, f.mul(vector, TAPS * self.depth * self.lanes), memory_type(dtype))
+            dtype, count = self.problem.weights_dtype, self.problem.kernel[1] * self.problem.kernel[2]
+            taps = f.at(weights, f.mul(vector, count * self.depth * self.lanes), memory_type(dtype))
             filters = f.at(sums, points * self.width_point)
             function = write_filters(
                 self.module, self.made, dtype, self.depth, group.size, self.filter_point, prefix=self.name

@@ -54,8 +54,7 @@ class WinogradBack(WinogradSizes):
 
                 def tile(down: Kind, across: Kind, row: Value, column: Value, place: Value) -> None:
                     at = variables_at(
-                        f, problem, outer, channel, self.width, f.mul(row, self.candidate.outputs),
-                        f.mul(column, self.candidate.outputs),
+                        f, problem, outer, channel, self.width, self._first(f, 1, row), self._first(f, 2, column),
                     )  # fmt: skip
                     function = self._tile_function(down, across, valid)
                     source = f.at(sums, f.add(f.mul(place, self.width_row), channel))
@@ -94,23 +93,24 @@ class WinogradBack(WinogradSizes):
                 *parameters_of(self.problem.epilogue),
             ),
         )
-        size = self.made.size
+        (tall, wide), (above, beside) = (one.size for one in self.made), self.output_matrices
+        _, *steps = self.problem.dilations
         columns = []
-        for column in range(size):
+        for column in range(wide):
             loaded = [
                 f.load(
                     self.kind,
-                    f.at(f.parameter("sums"), (row * size + column) * self.width_point),
+                    f.at(f.parameter("sums"), (row * wide + column) * self.width_point),
                     align=4 * self.lanes,
                 )
-                for row in range(size)
+                for row in range(tall)
             ]
-            columns.append(product(f, self.output_matrix[: down.outputs], loaded))
+            columns.append(product(f, above[: down.outputs], loaded))
         leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
         for row in range(down.outputs):
-            made = product(f, self.output_matrix[: across.outputs], [columns[column][row] for column in range(size)])
+            made = product(f, beside[: across.outputs], [columns[column][row] for column in range(wide)])
             values = [value or f.number(self.kind, 0) for value in made]
-            pixels = [(row, column) for column in range(across.outputs)]
+            pixels = [(row * steps[0], column * steps[1]) for column in range(across.outputs)]
             store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, values, (valid,))
         f.finish()
         return name

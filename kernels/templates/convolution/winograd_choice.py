@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from kernels.target import Target
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
 from kernels.templates.convolution.taps import share as share_of_taps
-from kernels.templates.convolution.winograd_narrow import TAPS
-from kernels.templates.convolution.winograd_weights import FILTERINGS, channels_of_plane
+from kernels.templates.convolution.toom_cook import Factors, Filtering, rounded
+from kernels.templates.convolution.transform import operations
+from kernels.templates.convolution.winograd_kinds import lines_of
+from kernels.templates.convolution.winograd_weights import (
+    Sides,
+    channels_of_plane,
+    filterings,
+    points_of,
+    sides_of,
+    sums_of,
+)
 from kernels.templates.cost import beside, beside_again, nanoseconds, reread_cycles, step_cycles
 from kernels.templates.grid import balanced, cut, even, pieces
 from kernels.templates.narrow import NARROW
@@ -18,9 +29,9 @@ from kernels.templates.tile import most_accumulators
 
 MOST_PARTS = 8  # of the output channels
 PART = 2.0  # passes over the windows in scratch that a further part of the output channels costs
-# Cycles to a window and back from it, by outputs: about 200 and 130 operations, and 88 loads and stores, for four.
-TRANSFORMS = {2: (64.0, 52.0), 4: (260.0, 190.0)}
-FILTERS = {2: 100.0, 4: 200.0}  # cycles to transform a vector of narrow weights: the second cache takes no more
+TRANSFORM = 1.08  # cycles of an operation, a load or a store of a transform
+FILTER = 1.35  # of those that transform a vector of narrow weights: the second cache takes no more
+CHUNKS = 24  # sizes of a block's lines that are tried, where there are more
 FEW = 1 / 32  # of the bytes of a program's weights
 SPILLED = 3.0  # passes over what scratch the second cache does not hold
 HELD = 1 / 4  # of the second cache, which scratch has for itself beside weights, inputs and outputs that pass
@@ -31,27 +42,35 @@ JOINED = (2, 4, 8)  # planes of outputs that a block may take
 class Winograd:
     """Sizes that decide the speed of a Winograd convolution."""
 
-    outputs: int  # of a tile in each direction: F(outputs, 3)
-    chunk: int  # rows of tiles of a block
+    sides: Sides
+    chunk: int  # lines of tiles of a block: rows, but single tiles of images of one row
     rows: int  # tiles of a register tile
     vectors: int  # of output channels of a register tile
     stretch: int | None = None  # register tiles of output channels of a block; None: all
-    room: int | None = None  # rows of tiles that scratch is laid out for; None: those of a block
+    room: int | None = None  # lines of tiles that scratch is laid out for; None: those of a block
     from_taps: bool = False  # whether narrow weights lie as they are, and blocks transform them
     images: int = 1  # planes of outputs of a block, if more than one all of each
 
     def __str__(self) -> str:
         channels = "" if self.stretch is None else f" by {self.stretch} tiles of channels"
         block = f"{self.chunk} rows of tiles" if self.images == 1 else f"{self.images} images"
-        return f"winograd F({self.outputs},3) {self.rows}x{self.vectors} block {block}{channels}"
+        return f"{kind_of(self.sides)} {self.rows}x{self.vectors} block {block}{channels}"
+
+
+def kind_of(sides: Sides) -> str:
+    """The algorithm, as lists of candidates show it."""
+    down, across = (f"winograd F({outputs},{taps})" for outputs, taps in sides)
+    if sides[0] == sides[1]:
+        return down
+    return f"{across} across" if sides[0] == (1, 1) else f"{down} down"
 
 
 def applies(problem: Convolution, target: Target) -> bool:
-    """Whether this is 3x3 of stride 1 in each plane that it sees, and channels lie side by side in whole vectors."""
+    """Whether a plane's kernel has filterings and stride 1, and channels lie side by side in whole vectors."""
     lanes = target.lanes()
     sides = ((problem.input, problem.depth), (problem.output, problem.width))
     whole = all((channels if layout.order == "NHWC" else layout.block) % lanes == 0 for layout, channels in sides)
-    plain = problem.strides[1:] == problem.dilations[1:] == (1, 1) and problem.kernel[1:] == (3, 3)
+    plain = problem.strides[1:] == (1, 1) and bool(sides_of(problem.kernel[1:]))
     planes = balanced(problem.output.size[0], 1)
     stored = problem.weights_dtype not in NARROW if problem.kernel[0] > 1 else share_of_taps(problem, 0, planes) == 1
     spread = problem.input_dilations != (1, 1, 1)
@@ -73,28 +92,37 @@ def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
     """Candidates, the likely best first; none where it does not apply."""
     if not applies(problem, target):
         return ()
-    found = [one for outputs in FILTERINGS for one in _of(outputs, problem, target)]
+    found = [one for sides in sides_of(problem.kernel[1:]) for one in _of(sides, problem, target)]
     return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
 
 
-def _of(outputs: int, problem: Convolution, target: Target) -> list[Winograd]:
-    """Candidates whose tiles have so many outputs in each direction."""
+def _of(sides: Sides, problem: Convolution, target: Target) -> list[Winograd]:
+    """Candidates whose tiles have these filterings."""
     lanes, most = target.lanes(), most_accumulators(target, asking=True)
-    tall, wide = (-(-size // outputs) for size in problem.output.size[1:])
+    tall, wide = lines_of(problem, sides)
     total = -(-problem.width * merged_groups(problem) // lanes)
     each = problem.output.block // lanes if problem.output.order == "NCHWc" else 1
-    found = []
-    for chunk in range(1, tall + 1):
-        chunk = max(group.size for group in balanced(tall, chunk))
+    found, from_taps = [], _from_taps(problem, sides, target)
+    if from_taps and sums_of(problem, sides) > 1:
+        return []
+    for chunk in _chunks(tall):
         for vectors in range(1, min(total, 4) + 1):
             if vectors % each and each % vectors:
                 continue
             rows = max(1, min(chunk * wide, most // vectors, 12))
             if vectors + 2 + rows * vectors <= target.vector_registers:
                 rows = max(group.size for group in balanced(chunk * wide, rows))
-                found.append(Winograd(outputs, chunk, rows, vectors, from_taps=_from_taps(problem, outputs, target)))
+                found.append(Winograd(sides, chunk, rows, vectors, from_taps=from_taps))
     return found + [replace(one, rows=_rows(one, images * tall * wide, most), images=images)
                     for images in _joined(problem) for one in found if one.chunk == tall]  # fmt: skip
+
+
+def _chunks(lines: int) -> list[int]:
+    """How many of them a block may have."""
+    tried: Iterable[int] = range(1, lines + 1)
+    if lines > CHUNKS:
+        tried = {round(lines ** (number / CHUNKS)) for number in range(CHUNKS + 1)}
+    return sorted({max(group.size for group in balanced(lines, chunk)) for chunk in tried})
 
 
 def _joined(problem: Convolution) -> list[int]:
@@ -111,15 +139,15 @@ def _rows(candidate: Winograd, tiles: int, most: int) -> int:
     return max(group.size for group in balanced(tiles, max(1, min(tiles, most // candidate.vectors, 12))))
 
 
-def _from_taps(problem: Convolution, outputs: int, target: Target) -> bool:
+def _from_taps(problem: Convolution, sides: Sides, target: Target) -> bool:
     """Whether weights stay narrow: all but those that take a small share of the program's when they are transformed."""
-    size = 4 * FILTERINGS[outputs].size ** 2 * problem.output.channels * problem.depth
+    size = 4 * points_of(filterings(sides)) * problem.output.channels * problem.depth
     return problem.weights_dtype in NARROW and size > FEW * (target.constants or 0)
 
 
 def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
     """How many blocks a candidate has."""
-    chunks = pieces(balanced(-(-problem.output.size[1] // candidate.outputs), candidate.chunk))
+    chunks = pieces(balanced(lines_of(problem, candidate.sides)[0], candidate.chunk))
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
     return groups_of_images(problem, candidate) * dense_count(problem) * chunks * parts
@@ -138,12 +166,12 @@ def groups_of_images(problem: Convolution, candidate: Winograd) -> int:
 
 def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd:
     """The candidate with fewer rows of tiles or output channels in a block, as several workers share them best."""
-    tall = -(-problem.output.size[1] // candidate.outputs)
+    tall, _ = lines_of(problem, candidate.sides)
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
-    chunks = {max(group.size for group in balanced(tall, most)) for most in range(1, candidate.chunk + 1)}
+    chunks = [chunk for chunk in _chunks(tall) if chunk <= candidate.chunk]
     stretches = {even(channels, -(-channels // parts)) for parts in range(1, min(channels, MOST_PARTS) + 1)}
     ways = [replace(candidate, chunk=chunk, stretch=stretch, room=candidate.chunk)
-            for chunk in sorted(chunks) for stretch in sorted(stretches)]  # fmt: skip
+            for chunk in chunks for stretch in sorted(stretches)]  # fmt: skip
     if candidate.images > 1:
         ways = [replace(candidate, images=images, stretch=stretch, room=candidate.images * tall)
                 for images in range(candidate.images, 0, -1) for stretch in sorted(stretches)]  # fmt: skip
@@ -156,7 +184,7 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
         Weights that no cache keeps come from memory for every chunk of rows, and workers wait for them together.
         """
         blocks, alone = blocks_of(problem, way, target), estimate(problem, way, target)
-        pairs = problem.kernel[0] * problem.input.channels * problem.width * merged_groups(problem)
+        pairs = sums_of(problem, way.sides) * problem.input.channels * problem.width * merged_groups(problem)
         weights = _bytes_of_pair(problem, way) * pairs
         read = weights * pieces(balanced(tall, way.chunk)) * groups_of_images(problem, way)
         least = nanoseconds(read / target.rate(weights), target) if weights > target.l2 else 0.0
@@ -167,10 +195,24 @@ def share(problem: Convolution, candidate: Winograd, target: Target) -> Winograd
 
 
 def _bytes_of_pair(problem: Convolution, candidate: Winograd) -> int:
-    """Bytes of weights for each pair of channels: those of the points, or nine narrow ones that blocks transform."""
+    """Bytes of weights for each pair of channels: those of the points, or narrow taps that blocks transform."""
     if candidate.from_taps:
-        return TAPS * problem.weights_dtype.bytes
-    return 4 * FILTERINGS[candidate.outputs].size ** 2
+        return problem.kernel[1] * problem.kernel[2] * problem.weights_dtype.bytes
+    return 4 * points_of(filterings(candidate.sides))
+
+
+def _transform(down: Factors, across: Factors) -> int:
+    """Operations, loads and stores of a tile that matrices transform, down and across."""
+    tall, wide = len(down[0]), len(across[0])
+    return wide * operations(down) + len(down) * operations(across) + tall * wide + len(down) * len(across)
+
+
+@cache
+def _transforms(made: tuple[Filtering, Filtering]) -> tuple[int, int, int]:
+    """Those to the points of a window, back from them, and to the points of a kernel."""
+    down, across = ([rounded(matrix) for matrix in (one.window, one.output, one.taps)] for one in made)
+    to, back, taps = map(_transform, down, across)
+    return to, back, taps
 
 
 def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float:
@@ -181,16 +223,20 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     share of that from the last.
     """
     lanes = target.lanes()
-    tall, wide = (-(-size // candidate.outputs) for size in problem.output.size[1:])
-    depth, width = problem.kernel[0] * channels_of_plane(problem), problem.width * merged_groups(problem)
+    tall, wide = lines_of(problem, candidate.sides)
+    made = filterings(candidate.sides)
+    depth, width = (
+        sums_of(problem, candidate.sides) * channels_of_plane(problem, candidate.sides),
+        problem.width * merged_groups(problem),
+    )
     seen = depth * share_of_taps(problem, 0, balanced(problem.output.size[0], 1))  # of them that lie in the images
-    points = FILTERINGS[candidate.outputs].size ** 2
+    points = points_of(made)
     weights = _bytes_of_pair(problem, candidate) * depth * width
-    made = 4 * points * depth * width if candidate.from_taps else 0  # bytes that a block transforms
+    wide_ones = 4 * points * depth * width if candidate.from_taps else 0  # bytes that a block transforms
     groups = vector_groups(problem, lanes, candidate.vectors)
     parts = 1 if candidate.stretch is None else -(-pieces(groups) // candidate.stretch)
     held = depth * groups[0].size * target.vector_bytes <= target.l1 // 2  # a panel, while all tiles of a block pass
-    to, back = TRANSFORMS[candidate.outputs]
+    to, back, filters = _transforms(made)
     total, more = 0.0, 0.0
     joined = candidate.images > 1
     for chunk in balanced(images_of(problem), candidate.images) if joined else balanced(tall, candidate.chunk):
@@ -203,12 +249,12 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
                 products += points * rows.count * group.count * (30.0 + seen * step)
         if not held:
             products += points * seen * reread_cycles(balanced(tiles, candidate.rows), groups, target)
-        if made:
-            products += FILTERS[candidate.outputs] * depth * sum(group.size * group.count for group in groups)
-        into = tiles * to * -(-seen // lanes) * parts
-        transforms = (into + tiles * back * -(-width // lanes)) / target.core.products
-        again = beside_again(products, weights, weights + scratch, target, made / target.core.l2)
-        panel = 4 * points * depth * groups[0].size * lanes if made else 0
+        if wide_ones:
+            products += FILTER * filters * depth * sum(group.size * group.count for group in groups)
+        into = TRANSFORM * tiles * to * -(-seen // lanes) * parts
+        transforms = (into + TRANSFORM * tiles * back * -(-width // lanes)) / target.core.products
+        again = beside_again(products, weights, weights + scratch, target, wide_ones / target.core.l2)
+        panel = 4 * points * depth * groups[0].size * lanes if wide_ones else 0
         spilled = SPILLED * max(0.0, scratch + panel - HELD * target.l2) / target.core.l3
         windows = 4 * points * tiles * depth  # each further part of the channels passes them through scratch again
         spilled += (parts - 1) * PART * windows / (target.core.l2 if windows <= target.l2 // 2 else target.core.memory)

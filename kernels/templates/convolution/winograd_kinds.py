@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.toom_cook import Filtering
+from kernels.templates.convolution.winograd_weights import Sides
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +25,24 @@ class Kind:
     outputs: int
 
 
-def kinds_of(problem: Convolution, axis: int, made: Filtering) -> tuple[Kind, ...]:
-    """Tiles that see the same part of the image and have as many outputs."""
-    size, pad = problem.output.size[axis], problem.pads[axis]
+def kinds_of(problem: Convolution, axis: int, made: Filtering, part: int = 0) -> tuple[Kind, ...]:
+    """Tiles that see the same part of the image, by the taps of a part of the kernel, and have as many outputs."""
+    size, dilation, taps = problem.output.size[axis], problem.dilations[axis], len(made.taps[0])
     begin, end = stored_of(problem, axis)
     found: list[Kind] = []
-    for tile in range(-(-size // made.outputs)):
-        start = tile * made.outputs - pad
-        low, high = min(max(0, begin - start), made.size), max(0, min(made.size, end - start))
-        found.append(Kind(tile, 1, low, max(low, high), min(made.outputs, size - tile * made.outputs)))
+    for tile in range(tiles_of(problem, axis, made.outputs)):
+        first = tile + tile // dilation * (made.outputs - 1) * dilation
+        start = first - problem.pads[axis] + part * taps * dilation
+        low, high = (min(max(0, -((start - one) // dilation)), made.size) for one in (begin, end))
+        found.append(Kind(tile, 1, low, max(low, high), min(made.outputs, -((first - size) // dilation))))
     return merged_kinds(found)
+
+
+def tiles_of(problem: Convolution, axis: int, outputs: int) -> int:
+    """Tiles along an axis: outputs of one are a dilation apart, and as many tiles begin side by side."""
+    dilation = problem.dilations[axis]
+    whole, rest = divmod(problem.output.size[axis], outputs * dilation)
+    return whole * dilation + min(dilation, rest)
 
 
 def merged_kinds(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
@@ -44,6 +54,17 @@ def merged_kinds(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
         else:
             found.append(kind)
     return tuple(found)
+
+
+def axis_of(problem: Convolution) -> Literal[1, 2]:
+    """The axis whose tiles blocks divide: rows, and columns where images have one row."""
+    return 2 if problem.output.size[1] == 1 else 1
+
+
+def lines_of(problem: Convolution, sides: Sides) -> tuple[int, int]:
+    """Lines of tiles that blocks divide, and the tiles of a line: rows, but single tiles of images of one row."""
+    rows, columns = (tiles_of(problem, axis, outputs) for axis, (outputs, _) in enumerate(sides, 1))
+    return (rows, columns) if axis_of(problem) == 1 else (columns, 1)
 
 
 def stored_of(problem: Convolution, axis: int) -> tuple[int, int]:

@@ -21,8 +21,6 @@ from kernels.templates.convolution.toom_cook import Filtering, rounded
 from kernels.templates.convolution.transform import product
 from kernels.templates.narrow import load_wide
 
-TAPS = 9  # of a kernel of 3 x 3
-
 
 @dataclass(frozen=True, slots=True)
 class TapPacking:
@@ -38,10 +36,15 @@ class TapPacking:
         return self.problem.depth * merged_groups(self.problem)
 
     @property
+    def taps(self) -> int:
+        """Taps of a plane of the kernel."""
+        return self.problem.kernel[1] * self.problem.kernel[2]
+
+    @property
     def group_elements(self) -> int:
         """Elements of a dense group."""
         groups = vector_groups(self.problem, self.lanes, self.vectors)
-        return TAPS * self.depth * sum(group.size * group.count for group in groups) * self.lanes
+        return self.taps * self.depth * sum(group.size * group.count for group in groups) * self.lanes
 
     @property
     def elements(self) -> int:
@@ -55,8 +58,8 @@ class TapPacking:
         for some in merged(self.problem):
             for dense in dense_groups(self.problem, array, some):
                 width, depth = dense.shape[:2]
-                whole = np.zeros((self.depth, TAPS, self.group_elements // (self.depth * TAPS)), array.dtype)
-                whole[:depth, :, :width] = dense[:, :, 0].reshape(width, depth, TAPS).transpose(1, 2, 0)
+                whole = np.zeros((self.depth, self.taps, self.group_elements // (self.depth * self.taps)), array.dtype)
+                whole[:depth, :, :width] = dense[:, :, 0].reshape(width, depth, self.taps).transpose(1, 2, 0)
                 for group in groups:
                     size = group.size * self.lanes
                     for panel in range(group.count):
@@ -66,8 +69,9 @@ class TapPacking:
 
 
 def write_filters(
-    module: Module, made: Filtering, dtype: DType, depth: int, vectors: int, apart: int, *, prefix: str
-) -> str:
+    module: Module, made: tuple[Filtering, Filtering], dtype: DType, depth: int, vectors: int, apart: int, *,
+    prefix: str,
+) -> str:  # fmt: skip
     """Write, once, f(taps, points): a panel's weights G w G^T, its points `apart` elements from one another.
 
     Two rows of points are written at a time: a core translates the addresses of a dozen pages at once, and no more.
@@ -77,23 +81,27 @@ def write_filters(
         return name
     given = (Parameter("taps", "ptr", "noalias nocapture readonly"), Parameter("points", "ptr", "noalias nocapture"))
     f = Function(module, name, given)
-    lanes, kind, matrix = module.target.lanes(), memory_type(dtype), rounded(made.taps)
+    lanes, kind, (above, beside) = module.target.lanes(), memory_type(dtype), (rounded(one.taps) for one in made)
+    wide = len(beside[0])  # taps across
+    count = len(above[0]) * wide
 
-    def vector(number: Value, _: tuple[Value, ...], *, rows: tuple[int, int]) -> None:
+    def vector(number: Value, _: tuple[Value, ...], *, rows: tuple[int, ...]) -> None:
         channel = f.binary("udiv", number, f.integer(vectors)) if vectors > 1 else number
         part = f.sub(number, f.mul(channel, vectors))
-        place = f.mul(f.add(f.mul(channel, TAPS * vectors), part), lanes)
+        place = f.mul(f.add(f.mul(channel, count * vectors), part), lanes)
         source = f.at(f.parameter("taps"), place, kind)
         aim = f.at(f.parameter("points"), f.mul(number, lanes))
-        taps = [load_wide(f, f.at(source, tap * vectors * lanes, kind), dtype, lanes) for tap in range(TAPS)]
-        columns = [product(f, tuple(matrix[row] for row in rows), taps[column::3]) for column in range(3)]
+        taps = [load_wide(f, f.at(source, tap * vectors * lanes, kind), dtype, lanes) for tap in range(count)]
+        columns = [product(f, tuple(above[row] for row in rows), taps[column::wide]) for column in range(wide)]
         for number_of, row in enumerate(rows):
-            for column, value in enumerate(product(f, matrix, [one[number_of] for one in columns])):
+            for column, value in enumerate(product(f, beside, [one[number_of] for one in columns])):
                 assert value is not None, "each point sees a tap"
-                f.store(value, f.at(aim, (row * made.size + column) * apart), align=4 * lanes)
+                f.store(value, f.at(aim, (row * len(beside) + column) * apart), align=4 * lanes)
 
-    # The first and the last row see one tap; those between are in pairs that share their terms.
-    for rows in ((0, made.size - 1), *((row, row + 1) for row in range(1, made.size - 1, 2))):
+    # The last row sees one tap, and so does a first one without a partner; others are in pairs that share their terms.
+    last = len(above) - 1
+    first = last % 2
+    for rows in [(0, last) if first else (last,), *((row, row + 1) for row in range(first, last, 2))]:
         f.loop(0, depth * vectors, 1, partial(vector, rows=rows))
     f.finish()
     return name

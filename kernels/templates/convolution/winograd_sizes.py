@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
@@ -14,9 +15,16 @@ from kernels.templates.convolution.steps import dense_count, merged_groups, vect
 from kernels.templates.convolution.taps import share
 from kernels.templates.convolution.toom_cook import rounded
 from kernels.templates.convolution.winograd_choice import Winograd, images_of
-from kernels.templates.convolution.winograd_kinds import Kind, kinds_of, merged_kinds
+from kernels.templates.convolution.winograd_kinds import Kind, axis_of, kinds_of, lines_of, merged_kinds
 from kernels.templates.convolution.winograd_narrow import TapPacking
-from kernels.templates.convolution.winograd_weights import FILTERINGS, WinogradPacking, channels_of_plane
+from kernels.templates.convolution.winograd_weights import (
+    WinogradPacking,
+    channels_of_plane,
+    filterings,
+    parts_of,
+    points_of,
+    sums_of,
+)
 from kernels.templates.cost import PAGE
 from kernels.templates.grid import balanced, cut
 
@@ -28,31 +36,46 @@ class WinogradSizes(Builder[Convolution, Winograd]):
         super().__init__(problem, candidate, target, name)
         self.kind = types.vector("float", self.lanes)
         self.packing: TapPacking | WinogradPacking = WinogradPacking(
-            problem, self.lanes, candidate.vectors, candidate.outputs
+            problem, self.lanes, candidate.vectors, candidate.sides
         )
         if candidate.from_taps:
             self.packing = TapPacking(problem, self.lanes, candidate.vectors)
-        self.made = FILTERINGS[candidate.outputs]
-        self.window_matrix, self.output_matrix = rounded(self.made.window), rounded(self.made.output)
-        rows, columns = (kinds_of(problem, axis, self.made) for axis in (1, 2))
+        self.made, self.parts = filterings(candidate.sides), parts_of(problem, candidate.sides)
+        self.points = points_of(self.made)
+        self.window_matrices, self.output_matrices = (
+            [rounded(one.window) for one in self.made],
+            [rounded(one.output) for one in self.made],
+        )
+        rows, columns = (
+            [kinds_of(problem, axis, made, part) for part in range(parts)]
+            for axis, made, parts in zip((1, 2), self.made, self.parts, strict=True)
+        )
         # Where a row outside of the image can be read from zeros, windows of all rows of tiles have one function.
-        self.zeros = (self.made.size - 1) * problem.input.column_stride + self.lanes
-        self.any_row = len(rows) > 1 and 4 * self.zeros <= PAGE
-        self.windows = merged_kinds([replace(one, low=0, high=self.made.size, outputs=0) for one in rows]
-                               if self.any_row else [replace(one, outputs=0) for one in rows]), \
-            merged_kinds([replace(one, outputs=0) for one in columns])  # fmt: skip
-        self.inside = max(one.low for one in rows), min(one.high for one in rows)  # rows that all windows have
-        self.tiles = tuple(merged_kinds([replace(one, low=0, high=0) for one in kinds]) for kinds in (rows, columns))
-        self.wide = -(-problem.output.size[2] // self.candidate.outputs)
-        self.chunks = balanced(-(-problem.output.size[1] // self.candidate.outputs), candidate.chunk)
+        across = problem.dilations[2] * problem.input.column_stride
+        self.zeros = (self.made[1].size - 1) * across + self.lanes
+        self.any_row = max(map(len, rows)) > 1 and 4 * self.zeros <= PAGE
+        seen = [
+            [replace(one, low=0, high=self.made[0].size) for one in kinds] if self.any_row else kinds for kinds in rows
+        ]
+        self.windows = tuple(  # of each part of the kernel, down and across
+            [merged_kinds([replace(one, outputs=0) for one in kinds]) for kinds in parts] for parts in (seen, columns)
+        )
+        # Rows that all windows have.
+        self.inside = [(max(one.low for one in kinds), min(one.high for one in kinds)) for kinds in rows]
+        self.tiles = tuple(
+            merged_kinds([replace(one, low=0, high=0) for one in kinds]) for (kinds, *_) in (rows, columns)
+        )
+        lines, self.wide = lines_of(problem, candidate.sides)
+        self.chunks = balanced(lines, candidate.chunk)
         self.channels = vector_groups(problem, self.lanes, candidate.vectors)
         self.groups, together = dense_count(problem), merged_groups(problem)
         self.in_depth, self.width = problem.depth * together, problem.width * together  # channels of a dense group
-        self.depth = problem.kernel[0] * channels_of_plane(problem)  # and those of all planes that a kernel sees
+        # And those of all planes that a kernel sees, by all of its parts.
+        self.depth = sums_of(problem, candidate.sides) * channels_of_plane(problem, candidate.sides)
         # Blocks of channels of a dense group, and the vectors of each: in NHWC a group is one.
         block = self.in_depth if problem.input.order == "NHWC" else problem.input.block
         self.in_blocks, self.in_block = -(-self.in_depth // block), block // self.lanes
-        self.in_vectors = self.in_blocks * self.in_block * problem.kernel[0]
+        self.in_vectors = self.in_blocks * self.in_block * sums_of(problem, candidate.sides)
         self.out_vectors = sum(group.size * group.count for group in self.channels)
         self.joined = () if candidate.images == 1 else cut(images_of(problem), candidate.images)
         # Tiles of a block, the largest.
@@ -67,14 +90,25 @@ class WinogradSizes(Builder[Convolution, Winograd]):
         self.filter_point = _apart(self.depth * widest * self.lanes, self.lanes) if self.candidate.from_taps else 0
 
     def _each_tile(
-        self, f: Function, rows: Sequence[Value], kinds: Sequence[Sequence[Kind]],
+        self, f: Function, lines: Sequence[Value], kinds: Sequence[Sequence[Kind]],
         body: Callable[[Kind, Kind, Value, Value, Value], None],
     ) -> None:  # fmt: skip
         """body(row kind, column kind, row of tiles, column, number in the chunk) for every tile of a chunk.
 
-        `rows`: its first row of tiles, and the one after its last.
+        `lines`: its first line of tiles, and the one after its last.
         """
-        first, end = rows
+        first, end = lines
+        if axis_of(self.problem) == 2:
+            (down,) = kinds[0]
+            for across in kinds[1]:
+                last = f.minimum(end, f.integer(across.first + across.count))
+                begin = f.maximum(first, f.integer(across.first)) if across.first else first
+
+                def tile(column: Value, _: tuple[Value, ...], across: Kind = across) -> None:
+                    body(down, across, f.integer(0), column, f.sub(column, first))
+
+                f.loop(begin, last, 1, tile)
+            return
         for down in kinds[0]:
             last = f.minimum(end, f.integer(down.first + down.count))
             begin = f.maximum(first, f.integer(down.first)) if down.first else first
@@ -89,6 +123,14 @@ class WinogradSizes(Builder[Convolution, Winograd]):
                     f.loop(across.first, across.first + across.count, 1, one)
 
             f.loop(begin, last, 1, row)
+
+    def _first(self, f: Function, axis: Literal[1, 2], tile: Value) -> Value:
+        """The first output of a tile along an axis."""
+        outputs, dilation = self.made[axis - 1].outputs, self.problem.dilations[axis]
+        if dilation == 1:
+            return f.mul(tile, outputs)
+        before = f.mul(f.binary("udiv", tile, f.integer(dilation)), (outputs - 1) * dilation)
+        return f.add(tile, before)
 
 
 def _apart(elements: int, lanes: int) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,22 +15,78 @@ from kernels.dtype import DType
 from kernels.kernel import Sums
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, dense_groups, merged, merged_groups, vector_groups
-from kernels.templates.convolution.toom_cook import F2_POINTS, F4_POINTS, Filtering, filtering, rounded
-from kernels.templates.convolution.winograd_narrow import TAPS
+from kernels.templates.convolution.toom_cook import (
+    F2_POINTS,
+    F4_POINTS,
+    LINE_POINTS,
+    NINE_POINTS,
+    Filtering,
+    filtering,
+    rounded,
+)
 from kernels.templates.narrow import numbers
 from kernels.templates.packing import summed
 
 TOGETHER = 1 << 13  # pairs of channels whose weights are transformed at once
-FILTERINGS = {2: filtering(2, 3, F2_POINTS), 4: filtering(4, 3, F4_POINTS)}  # by their outputs
+BOTH = 6  # elements at most of a window in each of two directions; those in one alone are exact enough with more
+FILTERINGS = {
+    (outputs, taps): filtering(outputs, taps, points)
+    for outputs, taps, points in (
+        (1, 1, ()), (2, 3, F2_POINTS), (4, 3, F4_POINTS), (6, 3, LINE_POINTS), (3, 4, F4_POINTS), (5, 4, LINE_POINTS),
+        (2, 5, F4_POINTS), (4, 5, LINE_POINTS), (2, 7, LINE_POINTS), (3, 7, NINE_POINTS),
+    )
+}  # fmt: skip
+Sides = tuple[tuple[int, int], tuple[int, int]]  # F(outputs, taps) down and across
 
 
-def channels_of_plane(problem: Convolution) -> int:
+@cache
+def sides_of(kernel: tuple[int, int]) -> tuple[Sides, ...]:
+    """Filterings for a kernel of so many rows and columns: the same both ways, or one where it has one row or column.
+
+    One of more taps than any filtering has is a sum of parts, each with taps of its own, and one zero behind them at
+    most where that is possible.
+    """
+    down, across = kernel
+    if kernel == (1, 1) or (down != across and 1 not in kernel):
+        return ()
+    taps = max(kernel)
+    fitting = [one for one in FILTERINGS if one[1] > 1 and (down != across or FILTERINGS[one].size <= BOTH)]
+    whole = [one for one in fitting if one[1] == taps]
+    least = max(1, min(-taps % one for _, one in fitting))
+    found = whole or [one for one in fitting if one[1] < taps and -taps % one[1] <= least]
+    none = 1, 1
+    return tuple((one if down > 1 else none, one if across > 1 else none) for one in found)
+
+
+def filterings(sides: Sides) -> tuple[Filtering, Filtering]:
+    """Those down and across."""
+    return FILTERINGS[sides[0]], FILTERINGS[sides[1]]
+
+
+def points_of(made: tuple[Filtering, Filtering]) -> int:
+    """Points of a window."""
+    return made[0].size * made[1].size
+
+
+def parts_of(problem: Convolution, sides: Sides) -> tuple[int, int]:
+    """Parts of a kernel that have taps of their own, down and across."""
+    down, across = (-(-taps // one) for taps, (_, one) in zip(problem.kernel[1:], sides, strict=True))
+    return down, across
+
+
+def sums_of(problem: Convolution, sides: Sides) -> int:
+    """Over how many sets of channels the products of an output go: parts of the kernel in each plane that it sees."""
+    return math.prod((problem.kernel[0], *parts_of(problem, sides)))
+
+
+def channels_of_plane(problem: Convolution, sides: Sides) -> int:
     """Channels of a dense group in one plane that a kernel sees: whole blocks where there are several such planes.
 
-    The products then go over those of all planes, one after the other, as over so many channels.
+    The products then go over those of all planes, and of all parts of the kernel, one after the other, as over so many
+    channels.
     """
     depth, layout = problem.depth * merged_groups(problem), problem.input
-    if problem.kernel[0] == 1 or layout.order == "NHWC":
+    if sums_of(problem, sides) == 1 or layout.order == "NHWC":
         return depth
     return -(-depth // layout.block) * layout.block
 
@@ -37,18 +95,23 @@ def channels_of_plane(problem: Convolution) -> int:
 class WinogradPacking:
     """Transformed weights as [dense group][point of the window][panel][channel][output channel of the panel].
 
-    The channels are those of all planes of the kernel.
+    The channels are those of all planes and parts of the kernel.
     """
 
     problem: Convolution
     lanes: int
     vectors: int
-    outputs: int  # of a tile
+    sides: Sides
+
+    @property
+    def made(self) -> tuple[Filtering, Filtering]:
+        """The filterings down and across."""
+        return filterings(self.sides)
 
     @property
     def depth(self) -> int:
         """Channels of a dense group."""
-        return self.problem.kernel[0] * channels_of_plane(self.problem)
+        return sums_of(self.problem, self.sides) * channels_of_plane(self.problem, self.sides)
 
     @property
     def point_elements(self) -> int:
@@ -59,7 +122,7 @@ class WinogradPacking:
     @property
     def group_elements(self) -> int:
         """Elements of all points of a dense group."""
-        return FILTERINGS[self.outputs].size ** 2 * self.point_elements
+        return points_of(self.made) * self.point_elements
 
     @property
     def elements(self) -> int:
@@ -73,27 +136,31 @@ class WinogradPacking:
 
     @property
     def sums(self) -> Sums:
-        """G w G^T."""
-        return Sums(rounded(FILTERINGS[self.outputs].taps))
+        """G w G^T, or G w where one direction has one tap."""
+        down, across = self.made
+        if 1 in (down.size, across.size):
+            return Sums(rounded((across if down.size == 1 else down).taps), 1)
+        return Sums(rounded(down.taps))
 
     def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """The nine taps in the places of points."""
+        """The taps in the places of points."""
 
         def place(weights: npt.NDArray[np.generic], found: npt.NDArray[np.generic]) -> None:
             found[...] = weights.reshape(*weights.shape[:2], -1).transpose(2, 1, 0)
 
-        return self._packed(array, np.zeros(TAPS, array.dtype), place)
+        return self._packed(array, np.zeros(self.sums.taps, array.dtype), place)
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The transformed, packed weights."""
-        made = FILTERINGS[self.outputs]
         wide = numbers(array, self.problem.weights_dtype)
 
         def place(weights: npt.NDArray[np.generic], found: npt.NDArray[np.float32]) -> None:
-            transform(weights, made, found)
+            transform(weights, self.made, found)
 
-        beyond = np.empty((made.size**2, 1, 1), np.float32)
-        place(np.zeros((1, 1, 3, 3), np.float32), beyond)  # some of these zeros are negative
+        beyond = np.empty((points_of(self.made), 1, 1), np.float32)
+        place(
+            np.zeros((1, 1, *(taps for _, taps in self.sides)), np.float32), beyond
+        )  # some of these zeros are negative
         return self._packed(wide, beyond.reshape(-1), place)
 
     def _packed(
@@ -102,7 +169,7 @@ class WinogradPacking:
         beyond: npt.NDArray[np.generic],
         place: Callable[[npt.NDArray[np.generic], npt.NDArray[Any]], None],
     ) -> npt.NDArray[np.generic]:
-        """`place` gives the (points, channels, output channels) of (output channels, channels, 3, 3), of a panel each.
+        """`place` gives the (points, channels, output channels) of (output channels, channels, taps), of a panel each.
 
         Where they end in the packed weights, so that those are written once: they have the bytes of many caches.
         Channels that fill up the last vector are `beyond`, a number for each point.
@@ -110,7 +177,7 @@ class WinogradPacking:
         groups, points = vector_groups(self.problem, self.lanes, self.vectors), len(beyond)
         each: list[npt.NDArray[np.generic]] = []
         for some in merged(self.problem):
-            for dense in map(self._planes_as_channels, dense_groups(self.problem, array, some)):
+            for dense in map(self._as_channels, dense_groups(self.problem, array, some)):
                 width, depth = dense.shape[:2]
                 found, start = np.repeat(beyond, self.point_elements).reshape(points, -1), 0
                 for group in groups:
@@ -124,28 +191,38 @@ class WinogradPacking:
                 each.append(found.reshape(-1))
         return each[0] if len(each) == 1 else np.concatenate(each)
 
-    def _planes_as_channels(self, dense: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Weights (output channels, channels, planes, 3, 3) as (output channels, channels of all planes, 3, 3)."""
+    def _as_channels(self, dense: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Weights (output channels, channels, planes, ...) with the channels of all planes and parts of the kernel.
+
+        They are (output channels, channels, taps down, taps across).
+        """
         width, depth, planes = dense.shape[:3]
-        if planes == 1:
+        if sums_of(self.problem, self.sides) == 1:
             return dense[:, :, 0]
-        found = np.zeros((width, planes, channels_of_plane(self.problem), *dense.shape[3:]), dense.dtype)
-        found[:, :, :depth] = dense.swapaxes(1, 2)
-        return found.reshape(width, -1, *dense.shape[3:])
+        (rows, columns), (down, across) = parts_of(self.problem, self.sides), (taps for _, taps in self.sides)
+        whole = np.zeros((width, depth, planes, rows * down, columns * across), dense.dtype)
+        whole[..., : dense.shape[3], : dense.shape[4]] = dense
+        parts = whole.reshape(width, depth, planes, rows, down, columns, across).transpose(0, 2, 3, 5, 1, 4, 6)
+        found = np.zeros((*parts.shape[:4], channels_of_plane(self.problem, self.sides), down, across), dense.dtype)
+        found[:, :, :, :, :depth] = parts
+        return found.reshape(width, -1, down, across)
 
 
-def transform(weights: npt.NDArray[np.generic], made: Filtering, found: npt.NDArray[np.float32]) -> None:
-    """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, 3, 3).
+def transform(
+    weights: npt.NDArray[np.generic], made: tuple[Filtering, Filtering], found: npt.NDArray[np.float32]
+) -> None:
+    """G w G^T for each pair of channels: (points, channels, output channels) of (output channels, channels, taps).
 
-    The sums of G w first, then those with G^T; each goes through its terms in their order, product by product, and
+    The taps are those down and across, and so are the filterings. The sums of G w first, then those with G^T, but none
+    of one tap; each goes through its terms in their order, product by product, and
     leaves out those with 0: so does a library that makes them at creation. Sums are of float64, and of so few pairs at
     once that they stay in the caches: ten times as fast as all pairs together.
     """
     width, depth = weights.shape[:2]
-    matrix, channels = rounded(made.taps), max(1, TOGETHER // width)
-    points = found.reshape(made.size, made.size, depth, width)
+    (down, across), channels = (rounded(one.taps) for one in made), max(1, TOGETHER // width)
+    points = found.reshape(len(down), len(across), depth, width)
     for start in range(0, depth, channels):
         some = slice(start, start + channels)
-        rows = summed(matrix, np.ascontiguousarray(weights[:, some].transpose(2, 3, 1, 0), np.float64))
-        for place, row in zip(points, rows, strict=True):
-            place[:, some] = summed(matrix, row)
+        rows = np.ascontiguousarray(weights[:, some].transpose(2, 3, 1, 0), np.float64)
+        for place, row in zip(points, rows if len(down) == 1 else summed(down, rows), strict=True):
+            place[:, some] = row if len(across) == 1 else summed(across, row)

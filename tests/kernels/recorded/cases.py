@@ -159,6 +159,12 @@ def _convolutions() -> list[Case]:
         Case("Winograd with rests", WINOGRAD, uneven),
         Case("Winograd of few pixels", WINOGRAD,
              convolution(1, 128, 128, (7, 7), (3, 3), pads=pads, order="NCHWc")),
+        Case("Winograd along rows, dilated", WINOGRAD,
+             convolution(1, 64, 64, (400,), (3,), pads=(5, 5), dilations=(5,), order="NCHWc")),
+        Case("Winograd down columns, in parts", WINOGRAD,
+             convolution(1, 64, 64, (33, 20), (11, 1), pads=(5, 0, 5, 0), order="NCHWc")),
+        Case("Winograd of 5x5, dilated", WINOGRAD,
+             convolution(1, 64, 64, (33, 20), (5, 5), pads=(4,) * 4, dilations=(2, 2), order="NCHWc")),
         Case("Winograd of groups", WINOGRAD,
              convolution(1, 104, 104, (14, 14), (3, 3), pads=pads, order="NCHWc", groups=13)),
     ]  # fmt: skip

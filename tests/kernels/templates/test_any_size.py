@@ -271,7 +271,9 @@ def test_images_of_a_winograd_convolution(outputs: int, joined: int) -> None:
         return Convolution(layout, layout, (1, 3, 3), pads=(0, 1, 1))
 
     tiles = -(-size // outputs)
-    kernel = AnySize(CONVOLUTION, make, HERE[0], Winograd(outputs, tiles, min(tiles, 3), 1, images=joined))
+    kernel = AnySize(
+        CONVOLUTION, make, HERE[0], Winograd(((outputs, 3), (outputs, 3)), tiles, min(tiles, 3), 1, images=joined)
+    )
     weights = _random(channels, channels, 1, 3, 3) * 0.1
     for batch in (1, 2, 3):
         x = _random(batch, size, size, channels)

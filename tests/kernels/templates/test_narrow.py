@@ -15,6 +15,7 @@ from kernels.target import host, x86_64_v3
 from kernels.templates.convolution import choose, direct, winograd, winograd_choice
 from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.problem import InvalidConvolution, convolution
+from kernels.templates.convolution.winograd_weights import sides_of
 from kernels.templates.gemm import Gemm, InvalidGemm, build, candidates
 from kernels.templates.matrix import Matrix
 from kernels.templates.narrow import numbers
@@ -116,16 +117,19 @@ def test_parts_of_the_channels_are_widened_one_after_the_other() -> None:
         assert kernel.operand("weights").bytes == 2 * 64 * 32 * 9
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=30)
 @given(
     channels=st.tuples(st.integers(1, 40), st.integers(1, 40)), size=st.tuples(*[st.integers(3, 14)] * 2),
-    outputs=st.sampled_from((2, 4)), from_taps=st.booleans(), number=st.integers(0, 20), dtype=NARROW,
-    target=st.sampled_from((host(), x86_64_v3())),
+    kernel=st.sampled_from(((3, 3), (3, 3), (5, 5), (1, 3), (5, 1), (1, 7))), way=st.integers(0, 2),
+    from_taps=st.booleans(), number=st.integers(0, 20), dtype=NARROW, target=st.sampled_from((host(), x86_64_v3())),
 )  # fmt: skip
-def test_a_winograd_convolution_transforms_narrow_weights(channels, size, outputs, from_taps, number, dtype, target):
-    plain = convolution(1, *channels, size, (3, 3), pads=(1,) * 4, order="NCHWc", block=16)
-    problem = replace(plain, weights_dtype=dtype)
-    found = [one for one in winograd_choice.candidates(problem, target) if one.outputs == outputs]
+def test_a_winograd_convolution_transforms_narrow_weights(
+    channels, size, kernel, way, from_taps, number, dtype, target
+):
+    pads = tuple(taps // 2 for taps in kernel) * 2
+    problem = replace(convolution(1, *channels, size, kernel, pads=pads, order="NCHWc", block=16), weights_dtype=dtype)
+    several = sides_of(kernel)
+    found = [one for one in winograd_choice.candidates(problem, target) if one.sides == several[way % len(several)]]
     kernel = winograd.build(problem, replace(found[number % len(found)], from_taps=from_taps), target)
     assert kernel.operand("weights").dtype is (dtype if from_taps else DType.F32)
     got, expected = _convolved(problem, kernel, dtype)

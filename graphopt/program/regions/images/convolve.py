@@ -14,7 +14,6 @@ from graphopt.model.nodes import input_at, int_attribute, ints_attribute, requir
 from graphopt.model.operators.padding import padding
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.convert import turning
-from graphopt.program.regions.images.dilated import join, part, parted, room
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases
 from graphopt.program.regions.images.side_by_side import pixels_of, spread_weights, wider
@@ -47,9 +46,8 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     problem, source = _problem(scope, node, root, weights.shape)
     problem = replace(problem, output=scope.laid(root, problem.output), weights_dtype=stored)
     problem, source = _in_blocks_where_faster(scope, node, problem, source)
-    small = parted(scope, node, tree, problem)
-    pixels = pixels_of(scope, node, tree, problem) if small is None else 1
-    frame = small or wider(problem, pixels)
+    pixels = pixels_of(scope, node, tree, problem)
+    frame = wider(problem, pixels)
     reader = ImageReader(scope, tree, frame)
     at = reader.at(len(scope.shape(root)))
     sums: Expression = ACCUMULATED[()]
@@ -64,18 +62,13 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     if problem.sees_one_channel:  # a few weights for each channel, which its kernel wants wide
         weights, stored = np.asarray(scope.constant(required_input(node, 1)), np.float32), DType.F32
     computed = replace(frame, epilogue=Epilogue(value), weights_dtype=stored)
-    steps = problem.dilations[1], problem.dilations[2]
-    if small is not None:
-        source = part(scope, source, small, steps, node)
     kernel = scope.kernel(convolution_template(scope, node, computed), computed)
     weights = spread_weights(weights, pixels) if pixels > 1 else weights
     packed = scope.weight("weights", node.outputs[0].name, weights, kernel.operand("weights"))
     output = problem.output if pixels == 1 else layout_of(scope.shape(root), "NHWC")
-    made = scope.image(root, output) if small is None else room(scope, small, node)
+    made = scope.image(root, output)
     places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": made.place}
     scope.add(kernel, places, (node, *tree.in_order))
-    if small is not None:
-        join(scope, made, scope.image(root, problem.output), steps, node)
 
 
 def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ...]) -> tuple[Convolution, Image]:

@@ -87,8 +87,8 @@ def result_layout(scope: Scope, value: ir.Value) -> Layout:
     return layout_of(shape, "NCHWc", block_of(scope.target))
 
 
-def reads_numbers_alone(scope: Scope, tree: Tree, channels: int = 1) -> bool:
-    """Whether what follows an anchor reads nothing else but constants: of one number, or of one for each channel."""
+def reads_numbers_alone(scope: Scope, tree: Tree) -> bool:
+    """Whether what follows an anchor reads nothing else but constants of one number."""
     anchor = tree.anchor
     assert anchor is not None, "the caller has looked"
     for node in tree.in_order:
@@ -96,9 +96,7 @@ def reads_numbers_alone(scope: Scope, tree: Tree, channels: int = 1) -> bool:
             if value is None or tree.holds(value) or value is anchor.outputs[0]:
                 continue
             array = scope.constant(value)
-            if array is None or array.size not in (1, channels):
-                return False
-            if array.size > 1 and (array.ndim < 3 or array.shape[-3] != array.size):
+            if array is None or array.size > 1:
                 return False
     return True
 
