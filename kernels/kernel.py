@@ -63,23 +63,23 @@ class Filling(Packing, Protocol):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sums:
-    """How points are made of taps: points[p][q][i] = sum of matrix[p][s] * matrix[q][t] * taps[s][t][i].
+    """How points are made of taps: points[p][q][i] = sum of down[p][s] * across[q][t] * taps[s][t][i].
 
-    Along one side: points[p][i] = sum of matrix[p][s] * taps[s][i].
+    Sums over s come first. Along one direction, `across` is the one number 1.
     """
 
-    matrix: tuple[tuple[float, ...], ...]  # a row for each point along a side, a column for each tap
-    sides: Literal[1, 2] = 2
+    down: tuple[tuple[float, ...], ...]  # a row for each point of a direction, a column for each tap
+    across: tuple[tuple[float, ...], ...] = ((1.0,),)
 
     @property
     def points(self) -> int:
         """How many there are."""
-        return len(self.matrix) if self.sides == 1 else len(self.matrix) ** 2
+        return len(self.down) * len(self.across)
 
     @property
     def taps(self) -> int:
         """Of how many they are made."""
-        return len(self.matrix[0]) if self.sides == 1 else len(self.matrix[0]) ** 2
+        return len(self.down[0]) * len(self.across[0])
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ class PointsTensor(ir.LazyTensor):
 
     def __init__(self, taps: npt.NDArray[Any], sums: Sums) -> None:
         def points() -> ir.TensorProtocol:
-            return ir.Tensor(summed(sums.matrix, taps.astype(np.float64)).astype(np.float32))
+            return ir.Tensor(summed(sums.down, taps.astype(np.float64)).astype(np.float32))
 
         super().__init__(points, ir.DataType.FLOAT, ir.Shape((sums.points, *taps.shape[1:])))
         self.taps, self.sums = taps, sums

@@ -139,7 +139,7 @@ def _write_combine(module: Module, name: str, sums: Sums) -> None:
 
     Products and sums are rounded one by one, as in the packings that this stands in for; those with 0 are left out.
     """
-    lanes, taps, points = module.target.lanes(DType.F32), len(sums.matrix[0]), len(sums.matrix)
+    lanes, taps, points = module.target.lanes(DType.F32), len(sums.across[0]), len(sums.across)
     stretch = CHUNK * lanes
     f = Function(module, name, (Parameter("source"), Parameter("target"), Parameter("count", "i64")))
     source, target, count = f.parameter("source"), f.parameter("target"), f.parameter("count")
@@ -155,16 +155,16 @@ def _write_combine(module: Module, name: str, sums: Sums) -> None:
         f.line(f"store <{lanes} x float> {rounded.text}, ptr {there.text}, align 4")
 
     def along_one(start: Value, _: tuple[Value, ...]) -> None:
-        terms = [tap(number, start) for number in range(taps)]
-        for point, scales in enumerate(sums.matrix):
+        terms = [tap(number, start) for number in range(sums.taps)]
+        for point, scales in enumerate(sums.down):
             put(_total(f, lanes, scales, terms), f.integer(point), start)
 
     def chunk(first: Value, _: tuple[Value, ...]) -> None:
         last = f.minimum(f.add(first, stretch), count)
 
         def over_rows(start: Value, _: tuple[Value, ...]) -> None:
-            held = [tap(number, start) for number in range(taps * taps)]
-            for point, scales in enumerate(sums.matrix):
+            held = [tap(number, start) for number in range(sums.taps)]
+            for point, scales in enumerate(sums.down):
                 for number in range(taps):
                     place = f.at(half, f.add(f.sub(start, first), (point * taps + number) * stretch), "double")
                     found = _total(f, lanes, scales, held[number::taps])
@@ -182,16 +182,16 @@ def _write_combine(module: Module, name: str, sums: Sums) -> None:
                         place = f.at(rows, f.add(f.sub(start, first), number * stretch), "double")
                         kind = f"<{lanes} x double>"
                         terms.append(f.value(kind, f"load {kind}, ptr {place.text}, align 32"))
-                    put(_total(f, lanes, sums.matrix[point], terms), f.add(f.mul(row, points), point), start)
+                    put(_total(f, lanes, sums.across[point], terms), f.add(f.mul(row, points), point), start)
 
                 f.loop(first, last, lanes, vector)
 
-        f.loop(f.integer(0), f.integer(points), 1, over_columns)
+        f.loop(f.integer(0), f.integer(len(sums.down)), 1, over_columns)
 
-    if sums.sides == 1:
+    if sums.across == ((1.0,),):
         f.loop(f.integer(0), count, lanes, along_one)
     else:
-        half = f.value("ptr", f"alloca [{points * taps * stretch} x double], align 64")  # [point][tap][element]
+        half = f.value("ptr", f"alloca [{len(sums.down) * taps * stretch} x double], align 64")  # [point][tap][element]
         f.loop(f.integer(0), count, stretch, chunk)
     f.finish()
 

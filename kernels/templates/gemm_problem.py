@@ -55,8 +55,10 @@ class Gemm:
             self.b_dtype not in NARROW or not self.constant_b or self.arithmetic != "f32"
         ):
             raise InvalidGemm(f"B of {self.b_dtype.value} is no constant that a product of float32 widens.")
-        if self.b_sums is not None and not (self.constant_b and self.arithmetic == "f32" and self.b_dtype is DType.F32):
-            raise InvalidGemm("sums of taps are for a constant B of float32.")
+        if self.b_sums is not None and not (
+            self.constant_b and self.arithmetic == "f32" and self.b_dtype is DType.F32 and len(self.b_sums.across) == 1
+        ):
+            raise InvalidGemm("sums of taps are for a constant B of float32, and along one direction.")
         if self.place_c.column != 1:
             raise InvalidGemm("the output's columns must lie side by side; swap A and B for a transposed output.")
 

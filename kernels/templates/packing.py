@@ -123,7 +123,7 @@ class PointPacking:
     def pack(self, array: Array) -> Array:
         """The panels of the points."""
         taps = self.taps(array).reshape(self.sums.taps, -1).astype(np.float64)
-        return summed(self.sums.matrix, taps).astype(np.float32).reshape(-1)
+        return summed(self.sums.down, taps).astype(np.float32).reshape(-1)
 
 
 def summed(matrix: Sequence[Sequence[float]], terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -80,7 +80,7 @@ def _points(w: Weights) -> PointsTensor:
     """G w along the first side, as [points, 1, (1,) taps of the other side and channels, m]."""
     rows = _columns(w).reshape(w.shape[2], *[1] * (w.ndim - 2), -1, len(w))
     matrix = tuple(row[: w.shape[2]] for row in rounded(FILTERING.taps))
-    return PointsTensor(np.ascontiguousarray(rows), Sums(matrix, 1))
+    return PointsTensor(np.ascontiguousarray(rows), Sums(matrix))
 
 
 def _columns(w: Weights) -> Weights:

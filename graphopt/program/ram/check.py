@@ -14,6 +14,7 @@ at the same time, and runs are told of them in their order. Then
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -275,12 +276,12 @@ class _Check:
         made = one.transformed
         if made is None:
             return raw
-        matrix, sides = made.sums.matrix, made.sums.sides
-        raw = raw[: 4 * made.groups * len(matrix[0]) ** sides * made.elements]
-        shape = made.groups, *[len(matrix[0])] * sides, made.elements
-        found = raw.view(np.float32).reshape(shape).astype(np.float64)
-        for side in range(1, 1 + sides):
-            found = np.stack([_sum(numbers, found, side) for numbers in matrix], axis=side)
+        down, across = made.sums.down, made.sums.across
+        shape = made.groups, len(down[0]), len(across[0]), made.elements
+        found = raw[: 4 * math.prod(shape)].view(np.float32).reshape(shape).astype(np.float64)
+        for axis, matrix in ((1, down), (2, across)):
+            if matrix != ((1.0,),):
+                found = np.stack([_sum(numbers, found, axis) for numbers in matrix], axis=axis)
         return found.astype(np.float32).reshape(-1).view(np.uint8)
 
 

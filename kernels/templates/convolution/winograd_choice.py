@@ -62,6 +62,8 @@ def kind_of(sides: Sides) -> str:
     down, across = (f"winograd F({outputs},{taps})" for outputs, taps in sides)
     if sides[0] == sides[1]:
         return down
+    if (1, 1) not in sides:
+        return f"{down} by {across.removeprefix('winograd ')}"
     return f"{across} across" if sides[0] == (1, 1) else f"{down} down"
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,14 @@ from kernels.templates.narrow import numbers
 from kernels.templates.packing import summed
 
 TOGETHER = 1 << 13  # pairs of channels whose weights are transformed at once
+PAIR = 2  # taps, of which no parts are made: three and more gain more
 BOTH = 6  # elements at most of a window in each of two directions; those in one alone are exact enough with more
 FILTERINGS = {
     (outputs, taps): filtering(outputs, taps, points)
     for outputs, taps, points in (
-        (1, 1, ()), (2, 3, F2_POINTS), (4, 3, F4_POINTS), (6, 3, LINE_POINTS), (3, 4, F4_POINTS), (5, 4, LINE_POINTS),
-        (2, 5, F4_POINTS), (4, 5, LINE_POINTS), (2, 7, LINE_POINTS), (3, 7, NINE_POINTS),
+        (1, 1, ()), (3, 2, F2_POINTS), (5, 2, F4_POINTS), (2, 3, F2_POINTS), (4, 3, F4_POINTS), (6, 3, LINE_POINTS),
+        (3, 4, F4_POINTS), (5, 4, LINE_POINTS), (2, 5, F4_POINTS), (4, 5, LINE_POINTS), (2, 7, LINE_POINTS),
+        (3, 7, NINE_POINTS),
     )
 }  # fmt: skip
 Sides = tuple[tuple[int, int], tuple[int, int]]  # F(outputs, taps) down and across
@@ -41,21 +44,28 @@ Sides = tuple[tuple[int, int], tuple[int, int]]  # F(outputs, taps) down and acr
 
 @cache
 def sides_of(kernel: tuple[int, int]) -> tuple[Sides, ...]:
-    """Filterings for a kernel of so many rows and columns: the same both ways, or one where it has one row or column.
-
-    One of more taps than any filtering has is a sum of parts, each with taps of its own, and one zero behind them at
-    most where that is possible.
-    """
+    """Filterings for a kernel of so many rows and columns, the same both ways where there are as many."""
     down, across = kernel
-    if kernel == (1, 1) or (down != across and 1 not in kernel):
+    if kernel == (1, 1):
         return ()
-    taps = max(kernel)
-    fitting = [one for one in FILTERINGS if one[1] > 1 and (down != across or FILTERINGS[one].size <= BOTH)]
+    if down == across:
+        return tuple((one, one) for one in _along(down, BOTH))
+    most = 0 if 1 in kernel else BOTH
+    return tuple(product(_along(down, most), _along(across, most)))
+
+
+def _along(taps: int, most: int) -> list[tuple[int, int]]:
+    """Filterings along a direction with windows of `most` elements, or of any number where that is 0.
+
+    More taps than any has are a sum of parts, each with taps of its own, and one zero behind them at most where that is
+    possible.
+    """
+    if taps == 1:
+        return [(1, 1)]
+    fitting = [one for one, made in FILTERINGS.items() if one[1] > 1 and (not most or made.size <= most)]
     whole = [one for one in fitting if one[1] == taps]
-    least = max(1, min(-taps % one for _, one in fitting))
-    found = whole or [one for one in fitting if one[1] < taps and -taps % one[1] <= least]
-    none = 1, 1
-    return tuple((one if down > 1 else none, one if across > 1 else none) for one in found)
+    least = max(1, min(-taps % one for _, one in fitting if one > PAIR))
+    return whole or [one for one in fitting if PAIR < one[1] < taps and -taps % one[1] <= least]
 
 
 def filterings(sides: Sides) -> tuple[Filtering, Filtering]:
@@ -136,11 +146,9 @@ class WinogradPacking:
 
     @property
     def sums(self) -> Sums:
-        """G w G^T, or G w where one direction has one tap."""
-        down, across = self.made
-        if 1 in (down.size, across.size):
-            return Sums(rounded((across if down.size == 1 else down).taps), 1)
-        return Sums(rounded(down.taps))
+        """Those down times the taps times those across."""
+        down, across = (rounded(one.taps) for one in self.made)
+        return Sums(across) if len(down) == 1 else Sums(down, across)
 
     def taps(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The taps in the places of points."""

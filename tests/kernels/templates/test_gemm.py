@@ -205,13 +205,13 @@ def test_matrices_of_a_constant_are_made_of_taps() -> None:
     matrix = ((0.5, 0.0), (1.0, -1.0), (0.0, 2.0))
     taps, a = _random(1, 2, 11, 37), _random(0, 3, 5, 11)
     b = np.einsum("ps,skn->pkn", matrix, taps.astype(np.float64)).astype(np.float32)
-    gemm = Gemm(5, 37, 11, (3,), b_sums=Sums(matrix, 1))
+    gemm = Gemm(5, 37, 11, (3,), b_sums=Sums(matrix))
     packing = build(gemm, candidates(gemm, host())[0], host()).operand("b").packing
     assert isinstance(packing, PointPacking) and packing.taps(taps).size * 3 == packing.elements * 2
     got = _run(gemm, host(), 0, a, taps).reshape(3, 5, 37)
     assert (np.abs(got - a.astype(np.float64) @ b) <= _bound(a, b)).all()
     with pytest.raises(InvalidGemm, match="sums of taps are for a constant"):
-        Gemm(5, 37, 11, (3,), constant_b=False, b_sums=Sums(matrix, 1))
+        Gemm(5, 37, 11, (3,), constant_b=False, b_sums=Sums(matrix))
 
 
 def test_rows_apart_leave_what_lies_between() -> None:
