@@ -73,12 +73,18 @@ def lower(
 
     Raises NotLowered naming the node that has no kernel.
     """
-    target = replace(target, constants=sum(map(stored_bytes, tensors_of(model))))
 
-    def inner(body: ir.Model, prefix: str) -> Lowered:
-        return _lowered(body, target, inner, exact, FLOAT32, False, steady, prefix, NO_CACHES, None, None)
+    def known(constants: int) -> Lowered:
+        there = replace(target, constants=constants)
 
-    return _lowered(model, target, inner, exact, precision, tight, steady, "", caches, kernels, written)
+        def inner(body: ir.Model, prefix: str) -> Lowered:
+            return _lowered(body, there, inner, exact, FLOAT32, False, steady, prefix, NO_CACHES, None, None)
+
+        return _lowered(model, there, inner, exact, precision, tight, steady, "", caches, kernels, written)
+
+    lowered = known(sum(map(stored_bytes, tensors_of(model))))
+    packed = sum(buffer.size for buffer in lowered.constants)
+    return lowered if target.memory_level(packed) == lowered.target.constant_level else known(packed)
 
 
 def _lowered(

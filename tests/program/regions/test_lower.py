@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -210,3 +212,18 @@ def test_parts_that_are_read_at_different_times_lie_apart_where_memory_is_tight(
 
     assert parts(24, tight=True) == [4 * 4 * 16, 4 * 4 * 16]
     assert parts(24, tight=False) == parts(4, tight=True) == []
+
+
+def test_weights_that_outgrow_a_cache_when_they_are_packed_are_chosen_for_where_they_lie() -> None:
+    """Points of taps are four times the bytes; the program then reads its weights from memory, where taps are few."""
+    stored = 4 * (9 * 128 * 128 + 8 * 128)
+    proto = support.model(
+        """g (float[1,8,6,6] x) => (float[1,128,3,3] y) {
+            e = Conv(x, u) h = Conv<pads = [1, 1, 1, 1]>(e, w) y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(h)
+        }""",
+        18, u=_weight(128, 8, 1, 1), w=_weight(128, 128, 3, 3) / 30,
+    )  # fmt: skip
+    near = replace(host(), l2=stored // 2)
+    far, held = (lower(ir.from_proto(proto), replace(near, l3=size)) for size in (3 * stored // 2, 8 * stored))
+    assert held.target.constants == stored
+    assert far.target.constants == sum(buffer.size for buffer in far.constants) != stored
