@@ -31,6 +31,7 @@ from kernels.templates.convolution.winograd_back import WinogradBack
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
 from kernels.templates.convolution.winograd_kinds import Kind, stored_of
 from kernels.templates.convolution.winograd_narrow import write_filters
+from kernels.templates.convolution.winograd_weights import offset_of
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, stretch_of, unravel
 from kernels.templates.template import Template
@@ -158,11 +159,10 @@ class _WinogradBuilder(WinogradBack):
     def _write_into(self, of: tuple[int, int], f: Function, x: Value, moved: Value, *rows: Value) -> None:
         problem, layout = self.problem, self.problem.input
         above, beside = (
-            pad - number * taps * dilation
-            for pad, number, (_, taps), dilation in zip(
-                problem.pads[1:], of, self.candidate.sides, problem.dilations[1:], strict=True
-            )
+            problem.pads[axis] - offset_of(problem, axis, taps, number)
+            for axis, number, (_, taps) in zip((1, 2), of, self.candidate.sides, strict=True)
         )
+        _, down_step, across_step = problem.strides
         corner = layout.position(0, 0, layout.before) - above * layout.row_stride - beside * layout.column_stride
         begin, _ = stored_of(problem, 1)
 
@@ -173,6 +173,7 @@ class _WinogradBuilder(WinogradBack):
 
                 def tile(down: Kind, across: Kind, row: Value, column: Value, number: Value) -> None:
                     first, left = self._first(f, 1, row), self._first(f, 2, column)
+                    first, left = f.mul(first, down_step), f.mul(left, across_step)
                     place = f.add(f.mul(first, layout.row_stride), f.mul(left, layout.column_stride))
                     function = self._window_function(down, across, of[0])
                     target = f.at(to, f.mul(number, self.depth_row))
@@ -198,7 +199,7 @@ class _WinogradBuilder(WinogradBack):
         f = Function(self.module, name, [*given, Parameter("top", "i64")] if self.any_row else given)
         layout, (above, beside) = self.problem.input, self.window_matrices
         tall, wide = (one.size for one in self.made)
-        _, step, beside_step = self.problem.dilations
+        step, beside_step = (self.problem.strides[axis] * self.problem.dilations[axis] for axis in (1, 2))
         rows = {row: f.at(f.parameter("x"), row * step * layout.row_stride) for row in range(down.low, down.high)}
         if self.any_row:
             zeros = self.module.constant(f"{self.name}_zeros", "float", ["0.0"] * self.zeros)

@@ -12,6 +12,7 @@ from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_kinds import Kind
 from kernels.templates.convolution.winograd_sizes import WinogradSizes
+from kernels.templates.convolution.winograd_weights import outputs_apart
 from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import start_of
 
@@ -94,7 +95,7 @@ class WinogradBack(WinogradSizes):
             ),
         )
         (tall, wide), (above, beside) = (one.size for one in self.made), self.output_matrices
-        _, *steps = self.problem.dilations
+        steps = outputs_apart(self.problem, 1), outputs_apart(self.problem, 2)
         columns = []
         for column in range(wide):
             loaded = [

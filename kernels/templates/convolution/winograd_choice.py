@@ -31,6 +31,8 @@ MOST_PARTS = 8  # of the output channels
 PART = 2.0  # passes over the windows in scratch that a further part of the output channels costs
 TRANSFORM = 1.08  # cycles of an operation, a load or a store of a transform
 FILTER = 1.35  # of those that transform a vector of narrow weights: the second cache takes no more
+STRIDED = 1.08  # of the whole with a stride: several times the result's pixels pass
+ROOM = 16 << 20  # bytes of points that a kernel with a stride may take
 CHUNKS = 24  # sizes of a block's lines that are tried, where there are more
 FEW = 1 / 32  # of the bytes of a program's weights
 SPILLED = 3.0  # passes over what scratch the second cache does not hold
@@ -68,14 +70,15 @@ def kind_of(sides: Sides) -> str:
 
 
 def applies(problem: Convolution, target: Target) -> bool:
-    """Whether a plane's kernel has filterings and stride 1, and channels lie side by side in whole vectors."""
+    """Whether a plane's kernel has filterings, and channels lie side by side in whole vectors."""
     lanes = target.lanes()
     sides = ((problem.input, problem.depth), (problem.output, problem.width))
     whole = all((channels if layout.order == "NHWC" else layout.block) % lanes == 0 for layout, channels in sides)
-    plain = problem.strides[1:] == (1, 1) and bool(sides_of(problem.kernel[1:]))
+    plain = all(1 in both for both in zip(problem.strides[1:], problem.dilations[1:], strict=True))
     planes = balanced(problem.output.size[0], 1)
     stored = problem.weights_dtype not in NARROW if problem.kernel[0] > 1 else share_of_taps(problem, 0, planes) == 1
     spread = problem.input_dilations != (1, 1, 1)
+    plain = plain and bool(sides_of(problem.kernel[1:], problem.strides[1:]))
     return whole and plain and stored and not spread and _alike(problem) and problem.output.order != "NCHW"
 
 
@@ -94,7 +97,7 @@ def candidates(problem: Convolution, target: Target) -> tuple[Winograd, ...]:
     """Candidates, the likely best first; none where it does not apply."""
     if not applies(problem, target):
         return ()
-    found = [one for sides in sides_of(problem.kernel[1:]) for one in _of(sides, problem, target)]
+    found = [one for sides in sides_of(problem.kernel[1:], problem.strides[1:]) for one in _of(sides, problem, target)]
     return tuple(sorted(dict.fromkeys(found), key=lambda one: estimate(problem, one, target)))
 
 
@@ -105,7 +108,7 @@ def _of(sides: Sides, problem: Convolution, target: Target) -> list[Winograd]:
     total = -(-problem.width * merged_groups(problem) // lanes)
     each = problem.output.block // lanes if problem.output.order == "NCHWc" else 1
     found, from_taps = [], _from_taps(problem, sides, target)
-    if from_taps and sums_of(problem, sides) > 1:
+    if (from_taps and sums_of(problem, sides) > 1) or _takes_room(problem, sides):
         return []
     for chunk in _chunks(tall):
         for vectors in range(1, min(total, 4) + 1):
@@ -139,6 +142,12 @@ def _joined(problem: Convolution) -> list[int]:
 def _rows(candidate: Winograd, tiles: int, most: int) -> int:
     """The rows of register tiles where a block has so many of Winograd's."""
     return max(group.size for group in balanced(tiles, max(1, min(tiles, most // candidate.vectors, 12))))
+
+
+def _takes_room(problem: Convolution, sides: Sides) -> bool:
+    """Whether the points of a kernel with a stride take too many bytes: up to 16 times those of its taps."""
+    pairs = sums_of(problem, sides) * problem.input.channels * problem.width
+    return problem.strides[1:] != (1, 1) and 4 * points_of(filterings(sides)) * pairs > ROOM
 
 
 def _from_taps(problem: Convolution, sides: Sides, target: Target) -> bool:
@@ -264,4 +273,5 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
         # The first time weights come from where the program's lie.
         more = more or beside(products, weights / target.constant_rate) - again
     total = (total if joined else total * images_of(problem)) + more
+    total *= 1.0 if problem.strides[1:] == (1, 1) else STRIDED
     return nanoseconds(total * dense_count(problem), target)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.toom_cook import Filtering
-from kernels.templates.convolution.winograd_weights import Sides
+from kernels.templates.convolution.winograd_weights import Sides, offset_of, outputs_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +27,23 @@ class Kind:
 
 def kinds_of(problem: Convolution, axis: int, made: Filtering, part: int = 0) -> tuple[Kind, ...]:
     """Tiles that see the same part of the image, by the taps of a part of the kernel, and have as many outputs."""
-    size, dilation, taps = problem.output.size[axis], problem.dilations[axis], len(made.taps[0])
+    size, apart, stride = problem.output.size[axis], outputs_apart(problem, axis), problem.strides[axis]
+    offset, step = offset_of(problem, axis, len(made.taps[0]), part), stride * problem.dilations[axis]
     begin, end = stored_of(problem, axis)
     found: list[Kind] = []
     for tile in range(tiles_of(problem, axis, made.outputs)):
-        first = tile + tile // dilation * (made.outputs - 1) * dilation
-        start = first - problem.pads[axis] + part * taps * dilation
-        low, high = (min(max(0, -((start - one) // dilation)), made.size) for one in (begin, end))
-        found.append(Kind(tile, 1, low, max(low, high), min(made.outputs, -((first - size) // dilation))))
+        first = tile + tile // apart * (made.outputs - 1) * apart
+        start = first * stride - problem.pads[axis] + offset
+        low, high = (min(max(0, -((start - one) // step)), made.size) for one in (begin, end))
+        found.append(Kind(tile, 1, low, max(low, high), min(made.outputs, -((first - size) // apart))))
     return merged_kinds(found)
 
 
 def tiles_of(problem: Convolution, axis: int, outputs: int) -> int:
-    """Tiles along an axis: outputs of one are a dilation apart, and as many tiles begin side by side."""
-    dilation = problem.dilations[axis]
-    whole, rest = divmod(problem.output.size[axis], outputs * dilation)
-    return whole * dilation + min(dilation, rest)
+    """Tiles along an axis."""
+    apart = outputs_apart(problem, axis)
+    whole, rest = divmod(problem.output.size[axis], outputs * apart)
+    return whole * apart + min(apart, rest)
 
 
 def merged_kinds(kinds: Sequence[Kind]) -> tuple[Kind, ...]:

@@ -21,6 +21,7 @@ from kernels.templates.convolution.winograd_weights import (
     WinogradPacking,
     channels_of_plane,
     filterings,
+    outputs_apart,
     parts_of,
     points_of,
     sums_of,
@@ -51,7 +52,7 @@ class WinogradSizes(Builder[Convolution, Winograd]):
             for axis, made, parts in zip((1, 2), self.made, self.parts, strict=True)
         )
         # Where a row outside of the image can be read from zeros, windows of all rows of tiles have one function.
-        across = problem.dilations[2] * problem.input.column_stride
+        across = problem.strides[2] * problem.dilations[2] * problem.input.column_stride
         self.zeros = (self.made[1].size - 1) * across + self.lanes
         self.any_row = max(map(len, rows)) > 1 and 4 * self.zeros <= PAGE
         seen = [
@@ -126,10 +127,10 @@ class WinogradSizes(Builder[Convolution, Winograd]):
 
     def _first(self, f: Function, axis: Literal[1, 2], tile: Value) -> Value:
         """The first output of a tile along an axis."""
-        outputs, dilation = self.made[axis - 1].outputs, self.problem.dilations[axis]
-        if dilation == 1:
+        outputs, apart = self.made[axis - 1].outputs, outputs_apart(self.problem, axis)
+        if apart == 1:
             return f.mul(tile, outputs)
-        before = f.mul(f.binary("udiv", tile, f.integer(dilation)), (outputs - 1) * dilation)
+        before = f.mul(f.binary("udiv", tile, f.integer(apart)), (outputs - 1) * apart)
         return f.add(tile, before)
 
 

@@ -43,14 +43,17 @@ Sides = tuple[tuple[int, int], tuple[int, int]]  # F(outputs, taps) down and acr
 
 
 @cache
-def sides_of(kernel: tuple[int, int]) -> tuple[Sides, ...]:
-    """Filterings for a kernel of so many rows and columns, the same both ways where there are as many."""
-    down, across = kernel
-    if kernel == (1, 1):
+def sides_of(kernel: tuple[int, int], strides: tuple[int, int] = (1, 1)) -> tuple[Sides, ...]:
+    """Filterings for a kernel of so many rows and columns, the same both ways where they are as many.
+
+    With a stride the taps that see rows (or columns) of one kind are a kernel of stride 1, for the rows of that kind.
+    """
+    down, across = (-(-taps // stride) for taps, stride in zip(kernel, strides, strict=True))
+    if down == across == 1:
         return ()
     if down == across:
         return tuple((one, one) for one in _along(down, BOTH))
-    most = 0 if 1 in kernel else BOTH
+    most = 0 if 1 in (down, across) else BOTH
     return tuple(product(_along(down, most), _along(across, most)))
 
 
@@ -78,10 +81,29 @@ def points_of(made: tuple[Filtering, Filtering]) -> int:
     return made[0].size * made[1].size
 
 
+def kinds_seen(problem: Convolution, axis: int) -> int:
+    """Kinds of rows (or columns) that an output sees by taps of their own: as many as a stride skips, or one."""
+    return min(problem.strides[axis], problem.kernel[axis])
+
+
 def parts_of(problem: Convolution, sides: Sides) -> tuple[int, int]:
     """Parts of a kernel that have taps of their own, down and across."""
-    down, across = (-(-taps // one) for taps, (_, one) in zip(problem.kernel[1:], sides, strict=True))
+    down, across = (
+        kinds_seen(problem, axis) * -(-problem.kernel[axis] // (problem.strides[axis] * taps))
+        for axis, (_, taps) in enumerate(sides, 1)
+    )
     return down, across
+
+
+def offset_of(problem: Convolution, axis: int, taps: int, part: int) -> int:
+    """How far from the first element that an output sees a part of so many taps begins."""
+    group, kind = divmod(part, kinds_seen(problem, axis))
+    return kind + group * taps * problem.strides[axis] * problem.dilations[axis]
+
+
+def outputs_apart(problem: Convolution, axis: int) -> int:
+    """The distance of a tile's outputs along an axis: as many tiles begin side by side."""
+    return problem.dilations[axis] if problem.strides[axis] == 1 else 1
 
 
 def sums_of(problem: Convolution, sides: Sides) -> int:
@@ -207,13 +229,21 @@ class WinogradPacking:
         width, depth, planes = dense.shape[:3]
         if sums_of(self.problem, self.sides) == 1:
             return dense[:, :, 0]
-        (rows, columns), (down, across) = parts_of(self.problem, self.sides), (taps for _, taps in self.sides)
-        whole = np.zeros((width, depth, planes, rows * down, columns * across), dense.dtype)
+        taps = tuple(taps for _, taps in self.sides)
+        parts, strides = parts_of(self.problem, self.sides), self.problem.strides[1:]
+        kinds = kinds_seen(self.problem, 1), kinds_seen(self.problem, 2)
+        shape = [  # groups of taps, each of which is some of every kind
+            number
+            for part, kind, tap, stride in zip(parts, kinds, taps, strides, strict=True)
+            for number in (part // kind, tap, stride)
+        ]
+        whole = np.zeros((width, depth, planes, math.prod(shape[:3]), math.prod(shape[3:])), dense.dtype)
         whole[..., : dense.shape[3], : dense.shape[4]] = dense
-        parts = whole.reshape(width, depth, planes, rows, down, columns, across).transpose(0, 2, 3, 5, 1, 4, 6)
-        found = np.zeros((*parts.shape[:4], channels_of_plane(self.problem, self.sides), down, across), dense.dtype)
-        found[:, :, :, :, :depth] = parts
-        return found.reshape(width, -1, down, across)
+        grouped = whole.reshape(width, depth, planes, *shape)[:, :, :, :, :, : kinds[0], :, :, : kinds[1]]
+        arranged = grouped.transpose(0, 2, 3, 5, 6, 8, 1, 4, 7).reshape(width, planes, *parts, depth, *taps)
+        found = np.zeros((*arranged.shape[:4], channels_of_plane(self.problem, self.sides), *taps), dense.dtype)
+        found[:, :, :, :, :depth] = arranged
+        return found.reshape(width, -1, *taps)
 
 
 def transform(

@@ -163,6 +163,8 @@ def _convolutions() -> list[Case]:
              convolution(1, 64, 64, (400,), (3,), pads=(5, 5), dilations=(5,), order="NCHWc")),
         Case("Winograd down columns, in parts", WINOGRAD,
              convolution(1, 64, 64, (33, 20), (11, 1), pads=(5, 0, 5, 0), order="NCHWc")),
+        Case("Winograd of stride 2", WINOGRAD,
+             convolution(1, 64, 64, (33, 40), (5, 3), pads=(2, 1, 2, 1), strides=(2, 2), order="NCHWc")),
         Case("Winograd of 5x5, dilated", WINOGRAD,
              convolution(1, 64, 64, (33, 20), (5, 5), pads=(4,) * 4, dilations=(2, 2), order="NCHWc")),
         Case("Winograd of groups", WINOGRAD,

@@ -56,14 +56,17 @@ def problems(draw: st.DrawFn) -> Convolution:
     before, after = ((0, draw(st.integers(0, 3)), draw(st.integers(0, 3))) for _ in range(2))
     reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(kernel, dilations, strict=True)]
     height, wide = (max(1, reach[a] - before[a] - after[a]) + draw(st.integers(0, 12)) for a in (1, 2))
+    strides = (1, *(draw(st.sampled_from((1, 1, 2, 3))) if dilations[a] == 1 else 1 for a in (1, 2)))
+    strides = strides if sides_of(kernel[1:], strides[1:]) else (1, 1, 1)
     halo = [(0, draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(4)]
-    out = (1, height + before[1] + after[1] + 1 - reach[1], wide + before[2] + after[2] + 1 - reach[2])
+    out = (1, *((one + before[a] + after[a] - reach[a]) // strides[a] + 1 for a, one in ((1, height), (2, wide))))
     block = 16 if order == "NCHWc" else 0
     return Convolution(
         Layout(batch, depth, (1, height, wide), order, block, halo[0], halo[1]),
         Layout(batch, width, out, order, block, halo[2], halo[3]),
         kernel,
-        dilations=dilations,
+        strides,
+        dilations,
         pads=before,
     )
 
@@ -81,9 +84,9 @@ def lines(draw: st.DrawFn) -> Convolution:
 
 
 @given(st.one_of(problems(), lines()), st.integers(0, 4), st.integers(0, 20), st.sampled_from((host(), x86_64_v3())))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=120)
 def test_any_plain_convolution_is_what_its_definition_says(problem, way, number, target):
-    several = sides_of(problem.kernel[1:])
+    several = sides_of(problem.kernel[1:], problem.strides[1:])
     found = [one for one in winograd.candidates(problem, target) if one.sides == several[way % len(several)]]
     taken = sample(problem)
     candidate = found[number % len(found)]
@@ -231,9 +234,15 @@ def test_groups_that_have_a_winograd_form_and_others():
     assert not has(4, 8, 8, "NHWC"), "vectors would reach into the next group"
 
 
-def test_strided_convolutions_have_no_winograd_form():
-    strided = convolution(1, 32, 32, (9, 9), (3, 3), strides=(2, 2), order="NCHWc")
-    assert winograd.candidates(strided, host()) == ()
+def test_convolutions_with_strides_that_have_a_winograd_form_and_others():
+    def has(kernel: tuple[int, int], channels: int = 32, dilations: tuple[int, int] = (1, 1)) -> bool:
+        strided = convolution(1, channels, channels, (9, 9), kernel, strides=(2, 2), dilations=dilations, order="NCHWc")
+        return bool(winograd.candidates(strided, host()))
+
+    assert has((3, 3)) and has((1, 3)) and has((5, 5)) and has((7, 7))
+    assert not has((2, 2)), "each row is seen by one tap"
+    assert not has((3, 3), dilations=(2, 2)), "strides and dilations at once"
+    assert not has((3, 3), 1024), "the points take 64 times as many bytes as the channels' pairs"
 
 
 @pytest.mark.parametrize("outputs", [2, 4])
