@@ -10,6 +10,7 @@ from bench.kernels import (
     choosing,
     compile_time,
     convolution,
+    filtering,
     gemm,
     low_precision,
     narrow,
@@ -33,6 +34,7 @@ MEASURES: dict[str, Measure] = {
     "k8": narrow.measure,
     "k9": low_precision.measure,
     "k10": subnormals.measure,
+    "k11": filtering.measure,
     "o5": short.measure,
     "o6": routines.measure,
 }

@@ -1,16 +1,19 @@
-"""Winograd convolution of stride 1: F(4x4, 3x3) needs 4/16 of a direct 3x3's multiplications, F(2x2, 3x3) 16/36.
+"""Winograd convolution: F(4x4, 3x3) needs 4/16 of a direct 3x3's multiplications, F(2x2, 3x3) 16/36.
 
 A block takes a few rows of tiles of a plane, and all output channels or some: windows of 6 x 6 (4 x 4) inputs are
 transformed into scratch, 36 (16) products of matrices (tiles x channels by channels x output channels) follow, and
 tiles of 4 x 4 (2 x 2) outputs are transformed back, with the epilogue. The smaller tiles need less than half of the
-weights, and waste less of an image that is no whole number of tiles. Kernels of one row or one column are filtered in
-one direction, with windows of up to nine: F(6, 3), F(4, 5), F(3, 7), and those of 5x5 in both by F(2x2, 5x5). More taps
-are parts, of which each has windows of its own, and the products go over the channels of all. With dilations, elements
-of windows and outputs of tiles are so far apart. Of
-images of one row a block takes a part of the row. A kernel of several planes is a sum over these:
-the products go over the channels of all planes that it sees. Weights are transformed when they are packed, in float64;
-those of 16 bits by each block, panel by panel. Windows that reach over the image's border have functions of their own
-which read nothing outside, so that no zeros need to be stored around an image.
+weights, and waste less of an image that is no whole number of tiles. Of images of one row a block takes a part of it.
+
+Kernels of one row or one column are filtered in one direction, with windows of up to nine: F(6, 3), F(4, 5), F(3, 7).
+More taps are parts, each of which has windows of its own, and so are those that see rows of one kind where a stride
+skips others; the products go over the channels of all. A kernel of several planes is such a sum too: the products go
+over the channels of all planes that it sees. With a dilation elements of a window and outputs of a tile are as far
+apart.
+
+Weights are transformed when they are packed, in float64; those of 16 bits by each block, panel by panel. Windows that
+reach over the image's border have functions of their own which read nothing outside, so that no zeros need to be stored
+around an image.
 """
 
 from __future__ import annotations

@@ -236,10 +236,8 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     lanes = target.lanes()
     tall, wide = lines_of(problem, candidate.sides)
     made = filterings(candidate.sides)
-    depth, width = (
-        sums_of(problem, candidate.sides) * channels_of_plane(problem, candidate.sides),
-        problem.width * merged_groups(problem),
-    )
+    depth = sums_of(problem, candidate.sides) * channels_of_plane(problem, candidate.sides)
+    width = problem.width * merged_groups(problem)
     seen = depth * share_of_taps(problem, 0, balanced(problem.output.size[0], 1))  # of them that lie in the images
     points = points_of(made)
     weights = _bytes_of_pair(problem, candidate) * depth * width

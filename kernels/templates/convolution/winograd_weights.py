@@ -188,9 +188,8 @@ class WinogradPacking:
             transform(weights, self.made, found)
 
         beyond = np.empty((points_of(self.made), 1, 1), np.float32)
-        place(
-            np.zeros((1, 1, *(taps for _, taps in self.sides)), np.float32), beyond
-        )  # some of these zeros are negative
+        nothing = np.zeros((1, 1, *(taps for _, taps in self.sides)), np.float32)
+        place(nothing, beyond)  # some of these zeros are negative
         return self._packed(wide, beyond.reshape(-1), place)
 
     def _packed(

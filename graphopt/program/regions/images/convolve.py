@@ -16,6 +16,7 @@ from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.convert import turning
 from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases
+from graphopt.program.regions.images.planes import FlatReader, planes_as_rows
 from graphopt.program.regions.images.side_by_side import pixels_of, spread_weights, wider
 from graphopt.program.regions.images.sources import ImageReader, block_of, image_of, result_layout, vector_image
 from graphopt.program.regions.rounding import convolution_template
@@ -47,8 +48,9 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     problem = replace(problem, output=scope.laid(root, problem.output), weights_dtype=stored)
     problem, source = _in_blocks_where_faster(scope, node, problem, source)
     pixels = pixels_of(scope, node, tree, problem)
-    frame = wider(problem, pixels)
-    reader = ImageReader(scope, tree, frame)
+    flat = planes_as_rows(scope, node, tree, problem)
+    frame = flat or wider(problem, pixels)
+    reader = (FlatReader if flat else ImageReader)(scope, tree, frame)
     at = reader.at(len(scope.shape(root)))
     sums: Expression = ACCUMULATED[()]
     bias = input_at(node, 2)

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from graphopt.model.nodes import input_at, required_input
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import layout_of
-from graphopt.program.regions.images.sources import ImageReader, block_of, image_of
+from graphopt.program.regions.images.sources import ImageReader, block_of, image_of, reads_images_alike
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
 from kernels.dtype import DType
@@ -74,7 +74,7 @@ def lower_phases(
     if window[0] != 1 or stride[0] != 1 or out[1] % stride[1] or out[2] % stride[2] or stride == (1, 1, 1):
         return False
     reader_of = partial(_Reader, scope, tree, final, stride[2])
-    if not all(_is_readable(scope, final, value) for value in _operands(tree)):
+    if not reads_images_alike(scope, tree, final):
         return False
     source = image_of(scope, required_input(node, 0))
     result = scope.image(root, final, apart=False)
@@ -124,22 +124,6 @@ def _arranged(
                 if row is not None and column is not None:
                     made[:, number, :, :, r, c] = weights[:, :, row, column].T.reshape(-1, width, depth)
     return made.reshape(channels * len(columns), depth, 1, *taps)
-
-
-def _operands(tree: Tree) -> list[ir.Value]:
-    return [value for node in tree.in_order for value in node.inputs if value is not None and not tree.holds(value)]
-
-
-def _is_readable(scope: Scope, final: Layout, value: ir.Value) -> bool:
-    """Whether an operand is one number, one number for each channel, or images that lie as the result does."""
-    array = scope.constant(value)
-    if array is not None:
-        return array.size == 1 or _per_channel(array, final.channels)
-    return value in scope.images and scope.images[value].layout == final
-
-
-def _per_channel(array: npt.NDArray[np.generic], channels: int) -> bool:
-    return array.size == channels and array.ndim >= 3 and array.shape[-3] == channels
 
 
 class _Reader(ImageReader):

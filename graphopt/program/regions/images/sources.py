@@ -9,7 +9,7 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered
 from graphopt.model.operators.table import RESHAPES
 from graphopt.program.regions.copies import dense
-from graphopt.program.regions.fusion import Tree
+from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, is_image, layout_of, strides_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
@@ -99,6 +99,20 @@ def reads_numbers_alone(scope: Scope, tree: Tree) -> bool:
             if array is None or array.size > 1:
                 return False
     return True
+
+
+def reads_images_alike(scope: Scope, tree: Tree, layout: Layout) -> bool:
+    """Whether what follows an anchor reads numbers, some for each channel, and images that lie as the result does."""
+    rank = len(scope.shape(root_of(tree).outputs[0]))
+
+    def is_alike(value: ir.Value) -> bool:
+        array = scope.constant(value)
+        if array is not None:
+            return array.size == 1 or array.size == layout.channels == _channels(array.shape, rank)
+        return value in scope.images and scope.images[value].layout == layout
+
+    operands = [value for node in tree.in_order for value in node.inputs if value is not None]
+    return all(tree.holds(value) or is_alike(value) for value in operands)
 
 
 class ImageReader(Reader):

@@ -49,6 +49,22 @@ def test_what_has_few_pixels_is_direct() -> None:
     assert not any(one.startswith("winograd") for one in _choices((12, 12), (14, 14), TAILS["nothing"], host()))
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("tail", ["r = Relu(h)", "r = Add(h, e)", "m = Mul(h, c) r = Add(m, e)"])
+@pytest.mark.parametrize("target", [host(), x86_64_v3()], ids=["host", "v3"])
+def test_kernels_along_planes_alone(target: Target, tail: str, stride: int) -> None:
+    """Three planes of a video, beside which lie zeros; what is added lies as the result does."""
+    tail = tail if stride == 1 else tail.replace(", e)", ", h)")
+    proto = support.model(
+        f"""g (float[2,8,9,12,10] x) => (float[a,b,c,d,f] y) {{ e = Conv(x, u)
+            h = Conv<pads = [1, 0, 0, 1, 0, 0], strides = [{stride}, 1, 1]>(e, w, f) {tail}
+            y = MaxPool<kernel_shape = [1, 2, 2]>(r) }}""",
+        18, u=_weight(64, 8, 1, 1, 1), w=_weight(64, 64, 3, 1, 1), f=_weight(64), c=_weight(64, 1, 1, 1),
+    )  # fmt: skip
+    choices = [region.kernel.choice for region in compare(proto, tolerance=TOLERANCE, target=target).regions]
+    assert stride > 1 or any(one.startswith("winograd") and " down " in one for one in choices), choices
+
+
 @pytest.mark.parametrize("target", [host(), x86_64_v3()], ids=["host", "v3"])
 @pytest.mark.parametrize(
     ("size", "kernel", "pads", "dilation", "found"),
