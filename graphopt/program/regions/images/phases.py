@@ -71,7 +71,7 @@ def lower_phases(
     blocked = shape[1] % block == 0
     final = layout_of(shape, "NCHWc" if blocked else "NHWC", block)
     width = block if blocked else shape[1]  # channels of a block
-    if window[0] != 1 or stride[0] != 1 or out[1] % stride[1] or out[2] % stride[2] or stride == (1, 1, 1):
+    if window[0] != 1 or stride[0] != 1 or pad[0] or out[1] % stride[1] or out[2] % stride[2] or stride == (1, 1, 1):
         return False
     reader_of = partial(_Reader, scope, tree, final, stride[2])
     if not reads_images_alike(scope, tree, final):
@@ -84,7 +84,7 @@ def lower_phases(
         rows = phase(number, stride[1], window[1], pad[1])
         steps = out[2] // stride[2]
         output = Layout(
-            shape[0], shape[1] * stride[2], (1, out[1] // stride[1], steps), final.order,
+            shape[0], shape[1] * stride[2], (out[0], out[1] // stride[1], steps), final.order,
             width * stride[2], (0, 0, number * steps), (0, 0, (stride[1] - 1 - number) * steps),
         )  # fmt: skip
         problem = Convolution(

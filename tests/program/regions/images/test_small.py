@@ -115,6 +115,12 @@ NETWORKS = [
     "g (float[2,24,5,6] x) => (float[2,16,5,12] y) {"
     " y = ConvTranspose<strides = [1, 2], pads = [1, 0, 1, 1]>(x, up16) }",
     "g (float[2,24,6] x) => (float[2,20,18] y) { y = ConvTranspose<strides = [3]>(x, up1d) }",
+    "g (float[2,24,3,5,6] x) => (float[2,16,3,10,12] y) { a = ConvTranspose<strides = [1, 2, 2]>(x, upplanes, b16)"
+    " b = Sigmoid(a) c = ConvTranspose<strides = [1, 2, 2]>(x, upplanes) y = Add(b, c) }",
+    "g (float[1,24,3,5,6] x) => (float[1,8,2,10,12] y) {"
+    " y = ConvTranspose<strides = [1, 2, 2], pads = [0, 0, 0, 1, 0, 0]>(x, upplanes8, b8) }",
+    "g (float[1,24,3,5,6] x) => (float[1,8,2,10,12] y) {"
+    " y = ConvTranspose<strides = [1, 2, 2], pads = [1, 0, 0, 0, 0, 0]>(x, upplanes8, b8) }",
     "g (float[1,24,5,6] x) => (float[1,24,8,9] y) {"
     " y = ConvTranspose<group = 4, strides = [2, 2], pads = [2, 2, 1, 2]>(x, upgroups) }",
 ]  # fmt: skip
@@ -127,7 +133,8 @@ def network(text: str) -> onnx.ModelProto:
         one=_weight(20, 24, 2), three=_weight(20, 24, 3, 3, 3), grouped=_weight(12, 6, 3, 3), up=_weight(24, 8, 3, 3),
         b8=_weight(8), c24=_weight(24, 1, 1), up2=_weight(24, 16, 2, 2), up16=_weight(24, 16, 3, 3), b16=_weight(16),
         v16=np.abs(_weight(16)) + 1, depth16=_weight(16, 1, 1, 1), up1d=_weight(24, 20, 3),
-        upgroups=_weight(24, 6, 3, 3), none=np.array([], np.float32), scales=np.array([1, 1, 2, 2], np.float32),
+        upgroups=_weight(24, 6, 3, 3), upplanes=_weight(24, 16, 1, 2, 2),
+        upplanes8=_weight(24, 8, 1, 2, 2), none=np.array([], np.float32), scales=np.array([1, 1, 2, 2], np.float32),
         sizes=np.array([2, 3, 5, 11]), pads=np.array([0, 0, 2, 1, 0, 0, 0, 3]), starts=np.array([1, -4]),
         stops=np.array([99, 4]), steps=np.array([1, 2]), filler=np.float32(2.5),
     )  # fmt: skip
