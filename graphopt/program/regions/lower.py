@@ -71,6 +71,8 @@ def lower(
     the memory of an input. `kernels` are those of other models for this target: they are taken where problems are
     equal, and those that are built join them. `written` hears of each kernel of the main graph when it is built.
 
+    Kernels are chosen for the cache in which the program's weights lie, and once more where packed ones outgrow it.
+
     Raises NotLowered naming the node that has no kernel.
     """
 

@@ -85,7 +85,7 @@ def family(candidate: Way) -> tuple[str, Hashable]:
         case Depthwise():
             return "depthwise", (candidate.rows, candidate.columns)
         case Winograd():
-            return winograd_choice.kind_of(candidate.sides), (
+            return winograd_choice.algorithm_of(candidate.sides), (
                 candidate.rows,
                 candidate.vectors,
                 candidate.chunk * candidate.images,

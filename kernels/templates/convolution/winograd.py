@@ -6,7 +6,7 @@ tiles of 4 x 4 (2 x 2) outputs are transformed back, with the epilogue. The smal
 weights, and waste less of an image that is no whole number of tiles. Of images of one row a block takes a part of it.
 
 Kernels of one row or one column are filtered in one direction, with windows of up to nine: F(6, 3), F(4, 5), F(3, 7).
-More taps are parts, each of which has windows of its own, and so are those that see rows of one kind where a stride
+More taps are parts, each of which has windows of its own, and so are those that see rows of one phase where a stride
 skips others; the products go over the channels of all. A kernel of several planes is such a sum too: the products go
 over the channels of all planes that it sees. With a dilation elements of a window and outputs of a tile are as far
 apart.
@@ -34,7 +34,7 @@ from kernels.templates.convolution.winograd_back import WinogradBack
 from kernels.templates.convolution.winograd_choice import Winograd, blocks_of, candidates, estimate
 from kernels.templates.convolution.winograd_kinds import Kind, stored_of
 from kernels.templates.convolution.winograd_narrow import write_filters
-from kernels.templates.convolution.winograd_weights import offset_of
+from kernels.templates.convolution.winograd_parts import offset_of
 from kernels.templates.epilogue import Epilogue
 from kernels.templates.grid import Group, balanced, each_piece, one_of, pieces, stretch_of, unravel
 from kernels.templates.template import Template

@@ -11,8 +11,8 @@ from kernels.templates.convolution.problem import OUTPUT
 from kernels.templates.convolution.store import store_pixels
 from kernels.templates.convolution.transform import product
 from kernels.templates.convolution.winograd_kinds import Kind
+from kernels.templates.convolution.winograd_parts import outputs_apart
 from kernels.templates.convolution.winograd_sizes import WinogradSizes
-from kernels.templates.convolution.winograd_weights import outputs_apart
 from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import start_of
 

@@ -13,7 +13,7 @@ from kernels.templates.convolution.taps import share as share_of_taps
 from kernels.templates.convolution.toom_cook import Factors, Filtering, rounded
 from kernels.templates.convolution.transform import operations
 from kernels.templates.convolution.winograd_kinds import lines_of
-from kernels.templates.convolution.winograd_weights import (
+from kernels.templates.convolution.winograd_parts import (
     Sides,
     channels_of_plane,
     filterings,
@@ -56,10 +56,10 @@ class Winograd:
     def __str__(self) -> str:
         channels = "" if self.stretch is None else f" by {self.stretch} tiles of channels"
         block = f"{self.chunk} rows of tiles" if self.images == 1 else f"{self.images} images"
-        return f"{kind_of(self.sides)} {self.rows}x{self.vectors} block {block}{channels}"
+        return f"{algorithm_of(self.sides)} {self.rows}x{self.vectors} block {block}{channels}"
 
 
-def kind_of(sides: Sides) -> str:
+def algorithm_of(sides: Sides) -> str:
     """The algorithm, as lists of candidates show it."""
     down, across = (f"winograd F({outputs},{taps})" for outputs, taps in sides)
     if sides[0] == sides[1]:

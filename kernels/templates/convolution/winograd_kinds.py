@@ -8,7 +8,7 @@ from typing import Literal
 
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.toom_cook import Filtering
-from kernels.templates.convolution.winograd_weights import Sides, offset_of, outputs_apart
+from kernels.templates.convolution.winograd_parts import Sides, offset_of, outputs_apart
 
 
 @dataclass(frozen=True, slots=True)

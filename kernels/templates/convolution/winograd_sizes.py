@@ -17,8 +17,7 @@ from kernels.templates.convolution.toom_cook import rounded
 from kernels.templates.convolution.winograd_choice import Winograd, images_of
 from kernels.templates.convolution.winograd_kinds import Kind, axis_of, kinds_of, lines_of, merged_kinds
 from kernels.templates.convolution.winograd_narrow import TapPacking
-from kernels.templates.convolution.winograd_weights import (
-    WinogradPacking,
+from kernels.templates.convolution.winograd_parts import (
     channels_of_plane,
     filterings,
     outputs_apart,
@@ -26,6 +25,7 @@ from kernels.templates.convolution.winograd_weights import (
     points_of,
     sums_of,
 )
+from kernels.templates.convolution.winograd_weights import WinogradPacking
 from kernels.templates.cost import PAGE
 from kernels.templates.grid import balanced, cut
 

@@ -15,7 +15,7 @@ from kernels.target import host, x86_64_v3
 from kernels.templates.convolution import choose, direct, winograd, winograd_choice
 from kernels.templates.convolution.direct_candidate import Direct
 from kernels.templates.convolution.problem import InvalidConvolution, convolution
-from kernels.templates.convolution.winograd_weights import sides_of
+from kernels.templates.convolution.winograd_parts import sides_of
 from kernels.templates.gemm import Gemm, InvalidGemm, build, candidates
 from kernels.templates.matrix import Matrix
 from kernels.templates.narrow import numbers

@@ -17,7 +17,8 @@ from kernels.templates.convolution import winograd, winograd_choice
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution
 from kernels.templates.convolution.winograd_choice import Winograd
-from kernels.templates.convolution.winograd_weights import FILTERINGS, TOGETHER, points_of, sides_of, transform
+from kernels.templates.convolution.winograd_parts import FILTERINGS, points_of, sides_of
+from kernels.templates.convolution.winograd_weights import TOGETHER, transform
 from kernels.tensor.expression import relu
 from tests.kernels.machine_code import hot_loop, spills
 from tests.kernels.targets import NAMED
