@@ -175,6 +175,23 @@ def test_free_dims_are_summed_as_a_run_has_them() -> None:
         np.testing.assert_allclose(found["gradient/w"], (slope * x).sum(0), rtol=1e-5)
 
 
+def test_copies_and_ranges_are_as_many_as_a_run_has() -> None:
+    """y = the first of n - 1 or all rows of w, or the last of them, in as many copies as x has rows."""
+    model = _model("""g (float[n, 3] x) => (float[k, m] y) <float[1, 3] w = {1, 2, 3}, int64[1] o = {1},
+        int64[1] f = {0}, int64[1] t = {-2}, int64[1] z = {0}> { s = Shape(x) n = Slice(s, z, o)
+          r = Concat<axis = 0>(n, o) e = Tile(w, r) p = Mul(e, x) l = Sub(n, o)
+          a = Slice(p, f, l, z) b = Slice(p, t, n, z) c = Slice(p, o, n, z)
+          y = Concat<axis = 0>(a, b, c) }""")
+    result = graphopt.gradient(model, loss="mse", with_respect_to=["x", "w"])
+    for rows in (1, 2, 5):
+        x, w = np.arange(1, 1 + 3 * rows, dtype=np.float32).reshape(rows, 3), np.array([[1, 2, 3]], np.float32)
+        counts = np.array([(at < rows - 1) + (at >= rows - 2) + (at >= 1) for at in range(rows)])
+        found = _run(result, x=x, target=np.zeros((counts.sum(), 3), np.float32))
+        slope = 2 * counts[:, None] * x * w / (3 * counts.sum())
+        np.testing.assert_allclose(found["gradient/x"], slope * w, rtol=1e-5)
+        np.testing.assert_allclose(found["gradient/w"], (slope * x).sum(0, keepdims=True), rtol=1e-5)
+
+
 def test_what_has_no_rule_is_named() -> None:
     model = _model("""g (float[4] x) => (float y) <float[4] w = {1, 2, 3, 4}, int64[2] s = {2, 2}>
         { a = Mul(x, w) b = Reshape(a, s) y = Det(b) }""")

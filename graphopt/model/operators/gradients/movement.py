@@ -8,6 +8,8 @@ from graphopt.model.operators.gradients.backward import Backward, Gradients
 from graphopt.model.operators.gradients.terms import NoGradient, Term
 from graphopt.model.operators.parameters import SLICE, Parameter
 
+PADS_SINCE = 13  # the opset with integers in Max and Min, and pads that are an input
+
 
 def reshaped(back: Backward) -> Gradients:
     """The operand's dims."""
@@ -56,22 +58,26 @@ def expanded(back: Backward) -> Gradients:
 
 
 def tiled(back: Backward) -> Gradients:
-    """The sum over the copies: [r d] as [r, d]."""
-    repeats = back.facts.ints(back.x(1).value)
-    x, rank = back.x(), back.x().rank
-    if repeats is None or len(repeats) != rank:
-        raise NoGradient("the numbers of copies are not constant")
-    sizes = [back.maker.ints(repeats[axis]) if place == 0 else x.dim(axis) for axis in range(rank) for place in (0, 1)]
+    """The sum over the copies: [r d] as [r, d]. Only a run may know their numbers, which are as many as x has dims."""
+    x, rank, given = back.x(), back.x().rank, back.x(1)
+    known = back.facts.ints(given.value)
+    copies = [given.slice(0, at, at + 1) if known is None else back.maker.ints(known[at]) for at in range(rank)]
+    sizes = [copies[axis] if place == 0 else x.dim(axis) for axis in range(rank) for place in (0, 1)]
     return (back.dy.reshape(*sizes).sum(*range(0, 2 * rank, 2), keep=False),)
 
 
 def sliced(back: Backward) -> Gradients:
     """Zeros around the range; between its elements too, where it takes steps."""
     x, found = back.x(), back.dy
-    starts, ends, axes, steps = (back.parameter(name, place, f"its {name}") for name, place in SLICE.items())
-    if starts is None or ends is None:
+    starts, axes, steps = (back.parameter(one, SLICE[one], f"its {one}") for one in ("starts", "axes", "steps"))
+    if starts is None:
         raise NoGradient("its range is not constant")
     axes = tuple(range(len(starts))) if axes is None else axes
+    if set(steps or (1,)) == {1} and back.maker.opset >= PADS_SINCE and not _is_known(back, axes):
+        return (_between(back, starts, axes),)
+    ends = back.parameter("ends", SLICE["ends"], "its ends")
+    if ends is None:
+        raise NoGradient("its range is not constant")
     before, after = [0] * x.rank, [0] * x.rank
     for start, end, axis, step in zip(starts, ends, axes, steps or (1,) * len(axes), strict=True):
         axis, size = x.axis(axis), x.shape[x.axis(axis)]
@@ -86,6 +92,31 @@ def sliced(back: Backward) -> Gradients:
             found = _spread(found, axis, kept.step)
         before[axis], after[axis] = kept.start, size - kept.start - len(kept) * kept.step
     return (found.pad(before, after),)
+
+
+def _is_known(back: Backward, axes: Sequence[int]) -> bool:
+    """Whether the ends of a Slice and the dims along its axes are numbers."""
+    x = back.x()
+    try:
+        return back.parameter("ends", SLICE["ends"], "") is not None and all(
+            isinstance(x.shape[x.axis(axis)], int) for axis in axes
+        )
+    except NoGradient:
+        return False
+
+
+def _between(back: Backward, starts: Sequence[int], axes: Sequence[int]) -> Term:
+    """Zeros around a range without steps, as many as the dims of a run say."""
+    x, maker = back.x(), back.maker
+    before, after = [maker.ints(0)] * x.rank, [maker.ints(0)] * x.rank
+    for start, axis in zip(starts, axes, strict=True):
+        at, size = x.axis(axis), x.dim(axis)
+        if start < 0:
+            before[at] = maker.op("Max", size + maker.ints(start), maker.ints(0))
+        elif start:
+            before[at] = maker.op("Min", size, maker.ints(start))
+        after[at] = size - before[at] - back.dy.dim(axis)
+    return maker.op("Pad", back.dy, maker.join([*before, *after], 0))
 
 
 def _end(end: int, size: int, step: int) -> int | None:
