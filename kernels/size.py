@@ -310,6 +310,10 @@ def free(dim: Dim) -> Size:
     return Size((((dim,), 1),))
 
 
+@overload
+def least(left: int, right: int) -> int: ...
+@overload
+def least(left: Size | int, right: Size | int) -> Size | int: ...
 def least(left: Size | int, right: Size | int) -> Size | int:
     """The smaller one."""
     return _extreme("least", left, right)

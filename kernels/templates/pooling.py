@@ -7,7 +7,7 @@ is the result's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -17,20 +17,24 @@ from kernels.errors import KernelsError
 from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Amount, Function, Parameter, Value
+from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.layout import Triple
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
-from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution
+from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution, of_any_sides
 from kernels.templates.convolution.store import store_pixels
+from kernels.templates.convolution.taps import needed_of_place
 from kernels.templates.convolution.windows import (
     Columns,
     Rows,
     WindowAxis,
     column_kinds,
+    columns_of_any_size,
     each_tile,
     each_vector,
     row_kinds,
+    rows_of_any_size,
     side_by_side,
     stretches,
     vector_at,
@@ -73,7 +77,7 @@ class Pooling:
         if windows.input_dilations != (1, 1, 1):
             raise InvalidPooling("pooling has no zeros between the elements of its input")
         for axis in self.axes:
-            if any(axis.valid(output) == (0, 0) for output in range(axis.outputs)):
+            if not is_free(axis.outputs) and any(axis.valid(output) == (0, 0) for output in range(axis.outputs)):
                 raise InvalidPooling("a window lies outside of the image as a whole")
 
     @property
@@ -157,7 +161,14 @@ def repeats(problem: Pooling, candidate: PoolingCandidate, cut: PoolingCandidate
     return False
 
 
-POOLING = Template("pooling", Pooling, candidates, build, share=share, repeats=repeats)
+def serves(problem: Pooling, candidate: PoolingCandidate) -> bool:
+    """Whether a kernel takes the sides of images from the run: that of the largest, of planes with channels last."""
+    windows = problem.windows
+    is_plane = windows.kernel[0] == windows.output.size[0] == 1
+    return not of_any_sides(windows) or (problem.kind == "max" and windows.input.order == "NHWC" and is_plane)
+
+
+POOLING = Template("pooling", Pooling, candidates, build, share=share, repeats=repeats, serves=serves)
 
 
 def _lanes(problem: Pooling, target: Target) -> int:
@@ -172,14 +183,19 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
         self.kind = types.vector("float", self.lanes)
         deep, down, across = problem.axes
         self.planes = _alike(row_kinds(deep), problem, 0)
-        self.rows = _alike(row_kinds(down), problem, 1)
-        self.columns = _alike_columns(column_kinds(across, candidate.columns), problem)
+        self.of_any_sides = of_any_sides(self.windows)
+        if self.of_any_sides:
+            self.rows = rows_of_any_size(down)
+            self.columns = columns_of_any_size(across, candidate.columns)
+        else:
+            self.rows = _alike(row_kinds(down), problem, 1)
+            self.columns = _alike_columns(column_kinds(across, candidate.columns), problem)
         self.vectors = vectors_of(self.windows.input, self.lanes)
         self.dims = (
             self.windows.output.batch,
             -(-self.vectors // candidate.vector_stretch),
             self.windows.output.size[0],
-            -(-self.windows.output.size[1] // candidate.row_stretch),
+            (self.windows.output.size[1] + candidate.row_stretch - 1) // candidate.row_stretch,
         )
 
     def kernel(self) -> Kernel:
@@ -194,7 +210,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
             image, stretch, plane, part = unravel(f, block, self.dims)
         first: Amount = 0
         last: Amount = windows.output.size[1]
-        if self.dims[3] > 1:
+        if is_free(self.dims[3]) or self.dims[3] > 1:
             first = f.mul(part, candidate.row_stretch)
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(windows.output.size[1]))
         begin = f.mul(stretch, candidate.vector_stretch)
@@ -231,7 +247,11 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
             at = f.at(place.x, f.add(f.add(offset, f.mul(start_plane, layout.plane_stride)), corner))
 
             def tile(down: Rows, across: Columns, row: Value, column: Value, _: int) -> None:
-                start = down.low * windows.dilations[1] - windows.pads[1]
+                low, seen = f.integer(down.low), f.integer(down.high - down.low)
+                if down.at_border:
+                    low, end = needed_of_place(f, windows, 1, row, 1)
+                    seen = f.maximum(f.sub(end, low), f.integer(0))
+                start = f.add(f.mul(low, windows.dilations[1]), -windows.pads[1])
                 from_row = f.mul(f.add(f.mul(row, windows.strides[1]), start), layout.row_stride)
                 from_column = f.mul(f.add(f.mul(column, windows.strides[2]), -windows.pads[2]), layout.column_stride)
                 variables = variables_at(
@@ -240,14 +260,21 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
                 )  # fmt: skip
                 y = output_at(f, windows, place.pointers[OUTPUT], variables)
                 operands = operands_at(f, windows, place.pointers, variables)
-                counted = self.problem.counted(0, deep.first) * self.problem.counted(1, down.first)
+                counted = 1  # of the largest nobody asks how many there were
+                if self.problem.kind == "average":
+                    counted = self.problem.counted(0, deep.first) * self.problem.counted(1, down.first)
+                border: tuple[Value, ...] = ()
+                if across.at_border:
+                    left = f.add(f.mul(column, windows.strides[2]), -windows.pads[2])
+                    border = left, f.sub(f.integer(windows.output.size[2]), column)
                 f.call(
                     self._function(across, valid),
                     f.at(at, f.add(from_row, from_column)),
                     y,
                     f.integer(deep.high - deep.low),
-                    f.integer(down.high - down.low),
+                    seen,
                     f.number("float", counted),
+                    *border,
                     *operands,
                 )
 
@@ -257,7 +284,8 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
 
     def _function(self, across: Columns, valid: int) -> str:
         """f(x, y, planes, rows, counted, operands of the epilogue...): one tile of one row."""
-        name = f"{self.name}_{self.columns.index(across)}_{valid}"
+        kind = "border" if across.at_border else "inside" if self.of_any_sides else self.columns.index(across)
+        name = f"{self.name}_{kind}_{valid}"
         if self.module.has(name):
             return name
         windows, layout = self.windows, self.windows.input
@@ -270,6 +298,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
                 Parameter("planes", "i64"),
                 Parameter("rows", "i64"),
                 Parameter("counted", "float"),
+                *((Parameter("left", "i64"), Parameter("columns", "i64")) if across.at_border else ()),
                 *parameters_of(windows.epilogue),
             ),
         )
@@ -287,16 +316,26 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
         found = list(f.loop(0, f.parameter("planes"), 1, plane, [start] * across.size))
         if self.problem.kind == "average":
             found = self._divided(f, across, found)
-        leaves = leaves_of(f, windows.epilogue, windows.variables[5], self.lanes)
-        pixels = [(0, column) for column in range(across.size)]
-        store_pixels(f, windows, leaves, f.parameter("y"), pixels, found, (valid,), self.lanes)
+        if across.at_border:
+            for column, value in enumerate(found):
+                exists = f.compare("ult", f.integer(column), f.parameter("columns"))
+                f.when(exists, partial(self._store, f, [(0, column)], [value], valid))
+        else:
+            self._store(f, [(0, column) for column in range(across.size)], found, valid)
         f.finish()
         return name
+
+    def _store(self, f: Function, pixels: Sequence[tuple[int, int]], values: Sequence[Value], valid: int) -> None:
+        leaves = leaves_of(f, self.windows.epilogue, self.windows.variables[5], self.lanes)
+        store_pixels(f, self.windows, leaves, f.parameter("y"), pixels, values, (valid,), self.lanes)
 
     def _row(self, f: Function, across: Columns, valid: int, x: Value, carried: tuple[Value, ...]) -> list[Value]:
         """One row of the windows of a tile: each input is read once, and a window's inputs meet in pairs."""
         windows, layout = self.windows, self.windows.input
         masked = layout.order == "NHWC" and valid < self.lanes
+        least = ""
+        if across.at_border:
+            least = self.module.constant(f"{self.name}_least", "float", ["0xFFF0000000000000"] * self.lanes)
         read: dict[int, Value] = {}
         found = []
         for column, (low, high) in enumerate(across.taps):
@@ -305,6 +344,10 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
                 place = column * windows.strides[2] + tap * windows.dilations[2]
                 if place not in read:
                     address = f.at(x, place * layout.column_stride)
+                    if across.at_border:
+                        end = f.integer(layout.size[2])
+                        is_stored = f.compare("ult", f.add(f.parameter("left"), place), end)
+                        address = f.select(is_stored, address, Value((least,), "ptr"))
                     if masked:
                         read[place] = f.masked_load(self.kind, address, f.first_lanes(valid, self.lanes))
                     else:

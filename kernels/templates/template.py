@@ -44,8 +44,9 @@ class Template(Generic[Problem, Candidate]):
     the kind, as the shape of a tile: estimates compare candidates of one family better than two families, and two of a
     kind hardly differ. `steady(candidate)` orders candidates that are about as fast where one has to serve problems of
     many sizes: the greatest first. `single(problem, target)` is what another template computes better in some runs of a
-    problem with numbers that only a run knows; None where there is none. Problems are frozen records, and refuse by
-    themselves what no kernel computes.
+    problem with numbers that only a run knows; None where there is none. `serves(problem, candidate)`: whether a
+    candidate can be built for a problem with such numbers; None where all can. Problems are frozen records, and refuse
+    by themselves what no kernel computes.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Template(Generic[Problem, Candidate]):
     family: Callable[[Candidate], tuple[str, Hashable]] | None = None
     steady: Callable[[Candidate], float] | None = None
     single: Callable[[Problem, Target], Single | None] | None = None
+    serves: Callable[[Problem, Candidate], bool] | None = None
     variant: str = ""  # of templates with one name: what its candidates are
 
     def likely(self, problem: Problem, target: Target) -> float:

@@ -7,7 +7,7 @@ rows. Where several outputs see the same input channel, a part of a vector is lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -19,19 +19,23 @@ from kernels.dtype import DType
 from kernels.kernel import Kernel
 from kernels.llvm import types
 from kernels.llvm.function import Amount, Function, Parameter, Value
+from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
-from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution
+from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution, of_any_sides
 from kernels.templates.convolution.store import store_pixels
+from kernels.templates.convolution.taps import needed_of_place
 from kernels.templates.convolution.windows import (
     Columns,
     Rows,
     WindowAxis,
     column_kinds,
+    columns_of_any_size,
     each_tile,
     each_vector,
     row_kinds,
+    rows_of_any_size,
     side_by_side,
     stretches,
     vector_at,
@@ -175,12 +179,15 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         self.kind = types.vector("float", self.lanes)
         self.packing = DepthwisePacking(problem, self.lanes)
         self.down, self.across = axes(problem)
-        self.rows = row_kinds(self.down)
-        self.columns = column_kinds(self.across, candidate.columns)
+        self.of_any_sides = of_any_sides(problem)
+        self.rows = rows_of_any_size(self.down) if self.of_any_sides else row_kinds(self.down)
+        size = candidate.columns
+        self.columns = columns_of_any_size(self.across, size) if self.of_any_sides else column_kinds(self.across, size)
         self.vectors = vectors_of(problem.output, self.lanes)
         height = problem.output.size[1]
         self.dims = (
-            problem.output.batch, -(-self.vectors // candidate.vector_stretch), -(-height // candidate.row_stretch)
+            problem.output.batch, -(-self.vectors // candidate.vector_stretch),
+            (height + candidate.row_stretch - 1) // candidate.row_stretch,
         )  # fmt: skip
 
     def kernel(self) -> Kernel:
@@ -196,7 +203,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
             image, stretch, part = unravel(f, block, self.dims)
         first: Amount = 0
         last: Amount = problem.output.size[1]
-        if self.dims[2] > 1:
+        if is_free(self.dims[2]) or self.dims[2] > 1:
             first = f.mul(part, candidate.row_stretch)
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(problem.output.size[1]))
         begin = f.mul(stretch, candidate.vector_stretch)
@@ -219,7 +226,11 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
             weights = f.at(pointers[WEIGHTS], f.mul(number, taps * self.lanes))
 
             def tile(down: Rows, across: Columns, row: Value, column: Value, several: int) -> None:
-                start = down.low * problem.dilations[1] - problem.pads[1]
+                low, seen = f.integer(down.low), f.integer(down.high - down.low)
+                if down.at_border:
+                    low, end = needed_of_place(f, problem, 1, row, 1)
+                    seen = f.maximum(f.sub(end, low), f.integer(0))
+                start = f.add(f.mul(low, problem.dilations[1]), -problem.pads[1])
                 from_row = f.mul(f.add(f.mul(row, problem.strides[1]), start), layout.row_stride)
                 from_column = f.mul(
                     f.add(f.mul(column, problem.strides[2]), -problem.pads[2]), layout.column_stride
@@ -231,9 +242,12 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
                 y = output_at(f, problem, pointers[OUTPUT], variables)
                 operands = operands_at(f, problem, pointers, variables)
                 source = f.at(at, f.add(from_row, from_column))
-                from_weights = f.at(weights, down.low * problem.kernel[2] * self.lanes)
-                whole = self.candidate.unrolled and down.high - down.low == problem.kernel[1]
-                count = () if whole else (f.integer(down.high - down.low),)
+                from_weights = f.at(weights, f.mul(low, problem.kernel[2] * self.lanes))
+                whole = self.candidate.unrolled and not down.at_border and down.high - down.low == problem.kernel[1]
+                count = () if whole else (seen,)
+                if across.at_border:
+                    left = f.add(f.mul(column, problem.strides[2]), -problem.pads[2])
+                    count = (*count, left, f.sub(f.integer(problem.output.size[2]), column))
                 f.call(self._function(across, valid, whole, several), source, from_weights, y, *count, *operands)
 
             each_tile(f, self.rows, self.columns, first, last, tile, self.candidate.rows, problem.kernel[1])
@@ -242,7 +256,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
 
     def _function(self, across: Columns, valid: int, whole: bool, several: int) -> str:
         """f(x, weights, y, [rows of the kernel,] operands of the epilogue...): one tile."""
-        kind = self.columns.index(across)
+        kind = "border" if across.at_border else "inside" if self.of_any_sides else self.columns.index(across)
         name = f"{self.name}_{f'whole{several}' if whole else 'rows'}_{kind}_{valid}"
         if self.module.has(name):
             return name
@@ -255,6 +269,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
                 Parameter("weights", "ptr", "noalias nocapture readonly"),
                 Parameter("y", "ptr", "nocapture"),
                 *(() if whole else (Parameter("rows", "i64"),)),
+                *((Parameter("left", "i64"), Parameter("columns", "i64")) if across.at_border else ()),
                 *parameters_of(problem.epilogue),
             ),
         )
@@ -265,10 +280,19 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         else:
             made = f.loop(0, f.parameter("rows"), 1, self._kernel_row(f, across, valid), [sums[one] for one in pixels])
             sums = dict(zip(pixels, made, strict=True))
-        leaves = leaves_of(f, problem.epilogue, problem.variables[5], self.lanes)
-        store_pixels(f, problem, leaves, f.parameter("y"), pixels, [sums[one] for one in pixels], (valid,))
+        if across.at_border:
+            for column in range(across.size):
+                exists = f.compare("ult", f.integer(column), f.parameter("columns"))
+                some = [one for one in pixels if one[1] == column]
+                f.when(exists, partial(self._store, f, {one: sums[one] for one in some}, valid))
+        else:
+            self._store(f, sums, valid)
         f.finish()
         return name
+
+    def _store(self, f: Function, sums: Mapping[tuple[int, int], Value], valid: int) -> None:
+        leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
+        store_pixels(f, self.problem, leaves, f.parameter("y"), tuple(sums), tuple(sums.values()), (valid,))
 
     def _whole(
         self, f: Function, across: Columns, valid: int, several: int, sums: dict[tuple[int, int], Value]
@@ -319,8 +343,13 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
                 place = column * problem.strides[2] + tap * problem.dilations[2]
                 uses.setdefault(place, []).append((column, tap))
         masked = layout.order == "NHWC" and valid < self.lanes
+        zeros = self.module.constant(f"{self.name}_zeros", "float", ["0.0"] * self.lanes) if across.at_border else ""
         for place in sorted(uses):
             address = f.at(x, place * layout.column_stride)
+            if across.at_border:
+                end = f.integer(layout.size[2])
+                is_stored = f.compare("ult", f.add(f.parameter("left"), place), end)
+                address = f.select(is_stored, address, Value((zeros,), "ptr"))
             if masked and lanes > 1:
                 value = f.masked_load(kind, address, f.first_lanes(valid // width, lanes))
             else:

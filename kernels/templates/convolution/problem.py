@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Operand, Packing, operands_of
+from kernels.size import is_free
 from kernels.templates.convolution.layout import Layout, Order, Triple
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.narrow import NARROW
@@ -32,7 +33,8 @@ class Convolution:
     """A convolution of float32. Weights are given as (output channels, channels / groups, *kernel).
 
     Those of F16 and BF16 lie so in memory, and are widened by the kernel. One of `pairs` is of bfloat16: its channels
-    are words of two numbers each, which a block rounds to a copy of its window.
+    are words of two numbers each, which a block rounds to a copy of its window. Groups whose channels lie side by side
+    are computed together until they have a multiple of `merging` channels.
 
     Transposed weights are given as ONNX's ConvTranspose has them: (channels, output channels / groups, *kernel).
     """
@@ -49,6 +51,7 @@ class Convolution:
     transposed: bool = False
     weights_dtype: DType = DType.F32
     pairs: bool = False
+    merging: int = 1
 
     def __post_init__(self) -> None:
         if self.input.channels % self.groups or self.output.channels % self.groups:
@@ -182,6 +185,11 @@ class Convolution:
         others = sum(operand.bytes for operand in operands_of(self.epilogue.buffers))
         weights *= self.weights_dtype.bytes
         return 4 * self.input.passing + weights + others + self.epilogue.dtype.bytes * self.output.passing
+
+
+def of_any_sides(problem: Convolution) -> bool:
+    """Whether only the run knows how many rows or columns there are."""
+    return any(map(is_free, problem.output.size[1:]))
 
 
 def output_size(

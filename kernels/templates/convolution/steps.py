@@ -55,15 +55,19 @@ class Merged:
 def merged(problem: Convolution) -> tuple[Merged, ...]:
     """How groups are computed together: alike, but for the last ones, which may be too few.
 
-    A group of a blocked layout must start with a block; groups too small for that are merged until they do. The last
-    ones end where the channels end, perhaps inside a block.
+    A group of a blocked layout must start with a block; groups too small for that are merged until they do, and so are
+    those of other layouts that the problem wants merged. The last ones end where the channels end, perhaps inside a
+    block.
     """
     if problem.groups == 1:
         return (Merged(0, 1, 1),)
 
     def whole(count: int) -> bool:
         sides = ((problem.input, problem.depth), (problem.output, problem.width))
-        return all(layout.order != "NCHWc" or channels * count % layout.block == 0 for layout, channels in sides)
+        return all(
+            channels * count % (layout.block if layout.order == "NCHWc" else problem.merging) == 0
+            for layout, channels in sides
+        )
 
     together = next((count for count in range(1, problem.groups) if whole(count)), problem.groups)
     count, rest = divmod(problem.groups, together)

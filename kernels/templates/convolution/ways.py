@@ -11,7 +11,7 @@ from kernels.target import Target
 from kernels.templates.convolution import choose, depthwise, direct, winograd, winograd_choice
 from kernels.templates.convolution.depthwise import Depthwise
 from kernels.templates.convolution.direct_candidate import Direct
-from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.problem import Convolution, of_any_sides
 from kernels.templates.convolution.winograd_choice import Winograd
 from kernels.templates.template import Template
 
@@ -92,5 +92,16 @@ def family(candidate: Way) -> tuple[str, Hashable]:
             )
 
 
-CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats, family)
+def serves(problem: Convolution, candidate: Way) -> bool:
+    """Whether a candidate can be built for images whose sides only the run knows."""
+    match candidate:
+        case Winograd():
+            return candidate.images == 1 or not of_any_sides(problem)
+        case Depthwise():
+            return True
+        case Direct():
+            return not of_any_sides(problem)
+
+
+CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats, family, serves=serves)
 EXACT_CONVOLUTION = replace(CONVOLUTION, candidates=partial(candidates, exact=True), variant="exact")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernels.llvm.function import Amount, Function, Value
+from kernels.size import greatest, is_free, least
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.grid import balanced
 
@@ -51,6 +52,7 @@ class Rows:
     count: int
     low: int  # the first tap that reads something, and the one after the last
     high: int
+    at_border: bool = False  # of an image of any sides: each row is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Columns:
     count: int  # tiles
     size: int  # columns of a tile
     taps: tuple[tuple[int, int], ...]  # low and high of each column of a tile
+    at_border: bool = False  # of an image of any sides: each tile is looked at, and may have fewer columns
 
 
 def row_kinds(axis: WindowAxis) -> tuple[Rows, ...]:
@@ -89,6 +92,31 @@ def column_kinds(axis: WindowAxis, most: int) -> tuple[Columns, ...]:
     return tuple(found)
 
 
+def rows_of_any_size(axis: WindowAxis) -> tuple[Rows, ...]:
+    """The same of an image of any sides: rows that see the whole kernel between those that may not."""
+    first, behind = _whole(axis, 1, axis.outputs)
+    ends = ((0, first, True), (first, behind, False), (behind, axis.outputs, True))
+    kinds = (Rows(start, end - start, 0, axis.taps, at) for start, end, at in ends)
+    return tuple(kind for kind in kinds if is_free(kind.count) or kind.count)
+
+
+def columns_of_any_size(axis: WindowAxis, size: int) -> tuple[Columns, ...]:
+    """The same of tiles of columns, of which the last one may have fewer."""
+    tiles, taps = (axis.outputs + size - 1) // size, ((0, axis.taps),) * size
+    first, behind = _whole(axis, size, axis.outputs // size)
+    ends = ((0, first, True), (first, behind, False), (behind, tiles, True))
+    kinds = (Columns(start * size, end - start, size, taps, at) for start, end, at in ends)
+    return tuple(kind for kind in kinds if is_free(kind.count) or kind.count)
+
+
+def _whole(axis: WindowAxis, size: int, tiles: int) -> tuple[int, int]:
+    """The first of some tiles all of whose windows lie inside of an image of any sides, and the end."""
+    step, reach = size * axis.stride, (size - 1) * axis.stride + (axis.taps - 1) * axis.dilation
+    first = least(max(0, -((axis.before - axis.pad) // step)), tiles)
+    behind = greatest(0, axis.size + axis.after + axis.pad - reach + step - 1) // step
+    return first, greatest(first, least(behind, tiles))
+
+
 def each_tile(
     f: Function,
     rows: Sequence[Rows],
@@ -106,8 +134,7 @@ def each_tile(
     """
     for down in rows:
         end = down.first + down.count
-        low: Amount = max(first, down.first) if isinstance(first, int) else f.maximum(first, f.integer(down.first))
-        high: Amount = min(last, end) if isinstance(last, int) else f.minimum(last, f.integer(end))
+        low, high = _larger(f, first, down.first), _smaller(f, last, end)
 
         def row(number: Value, several: int, down: Rows = down) -> None:
             for across in columns:
@@ -117,7 +144,8 @@ def each_tile(
 
                 f.loop(0, across.count, 1, tile)
 
-        if together > 1 and down.high - down.low == taps and down.count >= together:
+        is_whole = down.high - down.low == taps and not down.at_border
+        if together > 1 and is_whole and (is_free(down.count) or down.count >= together):
             if isinstance(low, int) and isinstance(high, int):
                 middle: Amount = low + (high - low) // together * together
             else:
@@ -127,6 +155,18 @@ def each_tile(
             f.loop(low, middle, together, lambda number, _, row=row: row(number, together))  # type: ignore[misc]
             low = middle
         f.loop(low, high, 1, lambda number, _, row=row: row(number, 1))  # type: ignore[misc]
+
+
+def _larger(f: Function, one: Amount, other: Amount) -> Amount:
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    return f.maximum(f.integer(one), f.integer(other))
+
+
+def _smaller(f: Function, one: Amount, other: Amount) -> Amount:
+    if isinstance(one, int) and isinstance(other, int):
+        return min(one, other)
+    return f.minimum(f.integer(one), f.integer(other))
 
 
 def vectors_of(layout: Layout, lanes: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from kernels.llvm.function import Amount, Function, Parameter, Value
 from kernels.templates.builder import apart
@@ -15,6 +15,7 @@ from kernels.templates.convolution.winograd_parts import outputs_apart
 from kernels.templates.convolution.winograd_sizes import WinogradSizes
 from kernels.templates.epilogue import leaves_of, parameters_of
 from kernels.templates.grid import start_of
+from kernels.tensor.expression import Variable
 
 
 class WinogradBack(WinogradSizes):
@@ -57,10 +58,12 @@ class WinogradBack(WinogradSizes):
                     at = variables_at(
                         f, problem, outer, channel, self.width, self._first(f, 1, row), self._first(f, 2, column),
                     )  # fmt: skip
-                    function = self._tile_function(down, across, valid)
                     source = f.at(sums, f.add(f.mul(place, self.width_row), channel))
-                    y = output_at(f, problem, pointers[OUTPUT], at)
-                    f.call(function, source, y, *operands_at(f, problem, pointers, at))
+                    y, operands = output_at(f, problem, pointers[OUTPUT], at), operands_at(f, problem, pointers, at)
+                    if down.at_border or across.at_border:
+                        f.call(self._border_tile_function(valid), source, y, *operands, *self._exist(f, at))
+                    else:
+                        f.call(self._tile_function(down, across, valid), source, y, *operands)
 
                 self._each_tile(f, rows, self.tiles, tile)
 
@@ -74,6 +77,61 @@ class WinogradBack(WinogradSizes):
             first_one, last_one = (_less(f, one, before) for one in (number, number + 1))
             f.loop(f.maximum(begin, first_one), f.minimum(end, last_one), 1, all_of(valid))
 
+    def _exist(self, f: Function, at: Mapping[Variable, Value]) -> list[Value]:
+        """How many rows and columns of a tile at a place an image of any sides has."""
+        problem, counts = self.problem, []
+        for axis, variable, made in zip((1, 2), problem.variables[3:5], self.made, strict=True):
+            step = outputs_apart(problem, axis)
+            left = f.maximum(f.sub(f.integer(problem.output.size[axis]), at[variable]), f.integer(0))
+            exist = left if step == 1 else f.binary("udiv", f.add(left, step - 1), f.integer(step))
+            counts.append(f.minimum(exist, f.integer(made.outputs)))
+        return counts
+
+    def _border_tile_function(self, valid: int) -> str:
+        """f(sums, y, operands of the epilogue..., rows, columns): transform back, and store the outputs that exist."""
+        name = f"{self.name}_tile_at_border_{valid}"
+        if self.module.has(name):
+            return name
+        f = self._storing(name, Parameter("rows", "i64"), Parameter("columns", "i64"))
+        steps = outputs_apart(self.problem, 1), outputs_apart(self.problem, 2)
+
+        def store(row: int, column: int, value: Value) -> None:
+            def write() -> None:
+                leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
+                pixels = [(row * steps[0], column * steps[1])]
+                store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, [value], (valid,))
+
+            f.when(f.compare("ult", f.integer(column), f.parameter("columns")), write)
+
+        for row, values in enumerate(self._outputs(f, *(one.outputs for one in self.made))):
+
+            def write(row: int = row, values: Sequence[Value] = tuple(values)) -> None:
+                for column, value in enumerate(values):
+                    store(row, column, value)
+
+            f.when(f.compare("ult", f.integer(row), f.parameter("rows")), write)
+        f.finish()
+        return name
+
+    def _storing(self, name: str, *more: Parameter) -> Function:
+        """A function of sums, the output and the operands of the epilogue, and more."""
+        sums, y = Parameter("sums", "ptr", "noalias nocapture readonly"), Parameter("y", "ptr", "nocapture")
+        return Function(self.module, name, (sums, y, *parameters_of(self.problem.epilogue), *more))
+
+    def _outputs(self, f: Function, tall: int, wide: int) -> list[list[Value]]:
+        """The first rows and columns of a tile's outputs, of the sums of its points at "sums"."""
+        (rows, columns), (above, beside) = (one.size for one in self.made), self.output_matrices
+        made = []
+        for column in range(columns):
+            places = [f.at(f.parameter("sums"), (row * columns + column) * self.width_point) for row in range(rows)]
+            loaded: list[Value | None] = [f.load(self.kind, one, align=4 * self.lanes) for one in places]
+            made.append(product(f, above[:tall], loaded))
+        found = []
+        for row in range(tall):
+            values = product(f, beside[:wide], [one[row] for one in made])
+            found.append([value or f.number(self.kind, 0) for value in values])
+        return found
+
     def _vector(self, f: Function, piece: Amount) -> Value:
         """The first vector of a register tile of channels; for the one after the last, the end."""
         if isinstance(piece, int):
@@ -85,32 +143,9 @@ class WinogradBack(WinogradSizes):
         name = f"{self.name}_tile_{down.outputs}x{across.outputs}_{valid}"
         if self.module.has(name):
             return name
-        f = Function(
-            self.module,
-            name,
-            (
-                Parameter("sums", "ptr", "noalias nocapture readonly"),
-                Parameter("y", "ptr", "nocapture"),
-                *parameters_of(self.problem.epilogue),
-            ),
-        )
-        (tall, wide), (above, beside) = (one.size for one in self.made), self.output_matrices
-        steps = outputs_apart(self.problem, 1), outputs_apart(self.problem, 2)
-        columns = []
-        for column in range(wide):
-            loaded = [
-                f.load(
-                    self.kind,
-                    f.at(f.parameter("sums"), (row * wide + column) * self.width_point),
-                    align=4 * self.lanes,
-                )
-                for row in range(tall)
-            ]
-            columns.append(product(f, above[: down.outputs], loaded))
+        f, steps = self._storing(name), (outputs_apart(self.problem, 1), outputs_apart(self.problem, 2))
         leaves = leaves_of(f, self.problem.epilogue, self.problem.variables[5], self.lanes)
-        for row in range(down.outputs):
-            made = product(f, beside[: across.outputs], [columns[column][row] for column in range(wide)])
-            values = [value or f.number(self.kind, 0) for value in made]
+        for row, values in enumerate(self._outputs(f, down.outputs, across.outputs)):
             pixels = [(row * steps[0], column * steps[1]) for column in range(across.outputs)]
             store_pixels(f, self.problem, leaves, f.parameter("y"), pixels, values, (valid,))
         f.finish()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kernels.target import Target
+from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.steps import dense_count, merged, merged_groups, vector_groups
 from kernels.templates.convolution.taps import share as share_of_taps
@@ -70,16 +71,24 @@ def algorithm_of(sides: Sides) -> str:
 
 
 def applies(problem: Convolution, target: Target) -> bool:
-    """Whether a plane's kernel has filterings, and channels lie side by side in whole vectors."""
+    """Whether a plane's kernel has filterings, and channels lie side by side: in whole vectors, or all of one group."""
     lanes = target.lanes()
     sides = ((problem.input, problem.depth), (problem.output, problem.width))
-    whole = all((channels if layout.order == "NHWC" else layout.block) % lanes == 0 for layout, channels in sides)
+    count, together = dense_count(problem), merged_groups(problem)
+    whole = all(_together(layout, channels * together, count, lanes) for layout, channels in sides)
     plain = all(1 in both for both in zip(problem.strides[1:], problem.dilations[1:], strict=True))
     planes = balanced(problem.output.size[0], 1)
     stored = problem.weights_dtype not in NARROW if problem.kernel[0] > 1 else share_of_taps(problem, 0, planes) == 1
     spread = problem.input_dilations != (1, 1, 1)
     plain = plain and bool(sides_of(problem.kernel[1:], problem.strides[1:]))
     return whole and plain and stored and not spread and _alike(problem) and problem.output.order != "NCHW"
+
+
+def _together(layout: Layout, channels: int, groups: int, lanes: int) -> bool:
+    """Whether channels of a dense group lie side by side in whole vectors, or all channels do."""
+    if layout.order == "NHWC":
+        return groups == 1 or channels % lanes == 0
+    return layout.block % lanes == 0
 
 
 def _alike(problem: Convolution) -> bool:
@@ -158,7 +167,7 @@ def _from_taps(problem: Convolution, sides: Sides, target: Target) -> bool:
 
 def blocks_of(problem: Convolution, candidate: Winograd, target: Target) -> int:
     """How many blocks a candidate has."""
-    chunks = pieces(balanced(lines_of(problem, candidate.sides)[0], candidate.chunk))
+    chunks = (lines_of(problem, candidate.sides)[0] + candidate.chunk - 1) // candidate.chunk
     channels = pieces(vector_groups(problem, target.lanes(), candidate.vectors))
     parts = 1 if candidate.stretch is None else -(-channels // candidate.stretch)
     return groups_of_images(problem, candidate) * dense_count(problem) * chunks * parts

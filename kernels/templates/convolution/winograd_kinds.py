@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from kernels.size import greatest, is_free, least
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.toom_cook import Filtering
 from kernels.templates.convolution.winograd_parts import Sides, offset_of, outputs_apart
@@ -15,7 +16,8 @@ from kernels.templates.convolution.winograd_parts import Sides, offset_of, outpu
 class Kind:
     """Tiles in one direction that are alike: from `first`, `count` of them.
 
-    Of a window, the elements from `low` to before `high` are stored; of a tile, `outputs` exist.
+    Of a window, the elements from `low` to before `high` are stored; of a tile, `outputs` exist. At a border that only
+    the run knows these are the most, and each tile is looked at.
     """
 
     first: int
@@ -23,6 +25,7 @@ class Kind:
     low: int
     high: int
     outputs: int
+    at_border: bool = False
 
 
 def kinds_of(problem: Convolution, axis: int, made: Filtering, part: int = 0) -> tuple[Kind, ...]:
@@ -39,10 +42,41 @@ def kinds_of(problem: Convolution, axis: int, made: Filtering, part: int = 0) ->
     return merged_kinds(found)
 
 
-def tiles_of(problem: Convolution, axis: int, outputs: int) -> int:
-    """Tiles along an axis."""
+def windows_of_any_size(problem: Convolution, axis: int, made: Filtering, part: int = 0) -> tuple[Kind, ...]:
+    """Tiles whose windows lie inside of an image of any size, between those that may reach beyond it."""
+    apart, stride = outputs_apart(problem, axis), problem.strides[axis]
+    begin, end = stored_of(problem, axis)
+    start = offset_of(problem, axis, len(made.taps[0]), part) - problem.pads[axis]  # of the first window
+    row = made.outputs * apart * stride  # from tiles side by side to those that follow them
+    reach = (
+        apart - 1 + (made.size - 1) * problem.dilations[axis]
+    ) * stride  # of tiles side by side, to the last element
+    tiles = tiles_of(problem, axis, made.outputs)
+    first = least(max(0, -((start - begin) // row)) * apart, tiles)
+    behind = greatest(0, end - start - reach + row - 1) // row * apart
+    return _between(first, greatest(first, least(behind, tiles)), tiles, made)
+
+
+def tiles_of_any_size(problem: Convolution, axis: int, made: Filtering) -> tuple[Kind, ...]:
+    """Tiles all of whose outputs exist in an image of any size, and those of which some may not."""
     apart = outputs_apart(problem, axis)
-    whole, rest = divmod(problem.output.size[axis], outputs * apart)
+    whole = problem.output.size[axis] // (made.outputs * apart) * apart
+    return _between(0, whole, tiles_of(problem, axis, made.outputs), made)
+
+
+def _between(first: int, behind: int, tiles: int, made: Filtering) -> tuple[Kind, ...]:
+    """Tiles at the border, those from the `first` inside to the first `behind` them, and at the border again."""
+    ends = ((0, first, True), (first, behind, False), (behind, tiles, True))
+    kinds = (Kind(start, end - start, 0, made.size, made.outputs, at) for start, end, at in ends)
+    return tuple(kind for kind in kinds if is_free(kind.count) or kind.count)
+
+
+def tiles_of(problem: Convolution, axis: int, outputs: int) -> int:
+    """Tiles along an axis; of any size with those behind the last one, up to a multiple of those side by side."""
+    size, apart = problem.output.size[axis], outputs_apart(problem, axis)
+    if is_free(size):
+        return (size + outputs * apart - 1) // (outputs * apart) * apart
+    whole, rest = divmod(size, outputs * apart)
     return whole * apart + min(apart, rest)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,6 @@ from kernels.templates.convolution.winograd_parts import (
     sums_of,
 )
 from kernels.templates.narrow import numbers
-from kernels.templates.packing import summed
 
 TOGETHER = 1 << 13  # pairs of channels whose weights are transformed at once
 
@@ -168,5 +167,16 @@ def transform(
     for start in range(0, depth, channels):
         some = slice(start, start + channels)
         rows = np.ascontiguousarray(weights[:, some].transpose(2, 3, 1, 0), np.float64)
-        for place, row in zip(points, rows if len(down) == 1 else summed(down, rows), strict=True):
-            place[:, some] = row if len(across) == 1 else summed(across, row)
+        for place, row in zip(points, rows if len(down) == 1 else _summed(down, rows), strict=True):
+            place[:, some] = row if len(across) == 1 else _summed(across, row)
+
+
+def _summed(matrix: Sequence[Sequence[float]], terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """For each row the sum of the terms times its numbers: one after the other, without those with 0."""
+    found, product = np.zeros((len(matrix), *terms.shape[1:])), np.empty(terms.shape[1:])
+    for total, row in zip(found, matrix, strict=True):
+        for number, (scale, term) in enumerate((scale, term) for scale, term in zip(row, terms, strict=True) if scale):
+            np.multiply(term, scale, out=product if number else total)
+            if number:
+                total += product
+    return found

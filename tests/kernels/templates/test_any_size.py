@@ -5,7 +5,6 @@ Operands are as large as the run's size makes them, so that a kernel which reads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 from kernels.dtype import DType
 from kernels.kernel import Kernel
-from kernels.run import Executable
 from kernels.size import Dim, at, free
 from kernels.target import Target
 from kernels.templates.attention.build import ATTENTION
@@ -36,44 +34,22 @@ from kernels.templates.reduction import REDUCTION, Reduction
 from kernels.templates.softmax import SOFTMAX, SOFTMAX_ROWS, Softmax
 from kernels.templates.template import Template
 from kernels.tensor.expression import Buffer, Load, Unary, Variable, relu
-from tests.kernels.guard import run_guarded
+from tests.kernels.any_size import Arrays, Make, Ranged
 from tests.kernels.targets import HERE
 
 BATCH, LENGTH = Dim("batch", 1, 3, 0), Dim("length", 1, 40, 1)
 SIZES = [(1, 1), (1, 2), (3, 3), (1, 7), (2, 16), (1, 17), (3, 33), (1, 39), (2, 40), (3, 40)]
-Make = Callable[[Any, Any], Any]  # the problem of a batch and a length, which are numbers or sizes
-Arrays = Mapping[str, np.ndarray]
 
 
-class AnySize:
-    """A kernel for all sizes, compiled once, and the problem of each."""
+class AnySize(Ranged):
+    """A kernel for all sizes of a batch and a length."""
 
     def __init__(self, template: Template[Any, Any], make: Make, target: Target, candidate: Any = None) -> None:
-        self._template, self._make, self._target = template, make, target
-        greatest = make(BATCH.most, LENGTH.most)
-        self._candidate = candidate or template.candidates(greatest, target)[0]
-        self.kernel = template.build(make(free(BATCH), free(LENGTH)), self._candidate, target, "any")
-        self._executable = Executable([self.kernel])
+        super().__init__(template, make, (BATCH, LENGTH), target, candidate)
 
     def __call__(self, batch: int, length: int, arrays: Arrays) -> np.ndarray:
         """Its first output, at one size."""
-        known = {BATCH.name: batch, LENGTH.name: length}
-        alone = self._template.kernel(self._make(batch, length), self._target)
-        elements = {one.name: one.elements for one in alone.operands}
-        operands = tuple(replace(one, elements=elements.get(one.name, one.elements)) for one in self.kernel.operands)
-        here = replace(self.kernel, operands=operands)
-        packed = {
-            one.name: one.packing.pack(arrays[one.name]) for one in self.kernel.operands
-            if one.packing is not None
-        }  # fmt: skip
-        fixed = tuple(
-            replace(one, elements=packed[one.name].size) if one.name in packed else one for one in here.operands
-        )
-        sizes = np.array([batch, length], np.int64)[: self.kernel.operands[-1].elements]
-        assert self.kernel.run_blocks is None or 0 < at(self.kernel.run_blocks, known) <= self.kernel.blocks
-        given = {**arrays, **packed, "sizes": sizes}
-        found = run_guarded(replace(here, operands=fixed), given, executable=self._executable)
-        return next(found[one.name] for one in self.kernel.operands if one.role == "output")
+        return self.at((batch, length), arrays)
 
 
 def _random(*shape: int) -> np.ndarray:
