@@ -37,8 +37,13 @@ from graphopt.program.regions.rounding import rounded_regions
 from graphopt.program.sized_inputs import with_sized_inputs
 from graphopt.program.steps import steps_of
 from kernels.size import at
+from kernels.target import Target
 from kernels.templates.dots.product_choice import are_faster
 from memplan.compiling import telling
+
+
+class NoKernelOfAnySides(NotLowered):
+    """A program that was to have convolutions with kernels of any sides."""
 
 
 def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
@@ -60,8 +65,18 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     def make_of(source: ir.Model, free: FreeDims, precision: Precision, *, computing: bool, ranges: bool) -> Whole:
         """`computing`: with sizes that the model computes with; else they only say how large something is.
 
-        `ranges`: what follows from a Range is computed by every run too.
+        `ranges`: what follows from a Range is computed by every run too. Convolutions with kernels of any sides are
+        spelled out where the program cannot have these.
         """
+        try:
+            return attempt(source, free, precision, computing, ranges, with_kernels)
+        except NoKernelOfAnySides:
+            return attempt(source, free, precision, computing, ranges, None)
+
+    def attempt(
+        source: ir.Model, free: FreeDims, precision: Precision, computing: bool, ranges: bool, kernels: Target | None
+    ) -> Whole:
+        """The same with `kernels` of any sides for a target, or without any."""
         work, dims = source.clone(), free.dims
         points = (
             [dim.most for dim in dims],
@@ -71,10 +86,10 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         copies = [sized(work, free.at(point)) for point in points]
         # What is rounded is no sum of points, and is as fast without.
         exact = asked.exact or (precision != FLOAT32 and are_faster(asked.target))
-        spelled_out = spell_out_free_sides(work, copies, free.formula, exact=exact)
+        spelled_out = spell_out_free_sides(work, copies, free.formula, exact=exact, target=kernels)
         caches = _caches(work, free) if asked.caches else NO_CACHES
         held = with_sized_inputs(work, free.formula, with_ranges=ranges) if computing else ()
-        way = id(source), id(free), str(held), precision
+        way = id(source), id(free), str(held), precision, kernels
         if way in refused:  # no size is computed with, or no Range is there
             raise refused[way]
         work = tidied(work)
@@ -94,9 +109,10 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
                 costs_of(asked.machine), held, caches, kinks, steps, asked.ram, precision, allowed,
             )  # fmt: skip
         except NotLowered as error:
-            refused[way] = error
-            raise
+            refused[way] = NoKernelOfAnySides(str(error)) if spelled_out.kept else error
+            raise refused[way] from error
 
+    with_kernels = None if asked.target.is_gpu else asked.target
     asked.progress("optimizing")
     work = optimized(original)
     if not asked.caches:

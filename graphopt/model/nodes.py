@@ -124,6 +124,8 @@ TILED = "graphopt.tiled"
 # Metadata key of a Slice that a program copies although it could be a view: "kept", since what it is cut from goes
 # before it does, or "joined", to where the pieces of a tiled value are joined.
 COPIED = "graphopt.copied"
+# Metadata key of a convolution whose kernel takes the sides of its images from the run, which wants channels together.
+OF_ANY_SIDES = "graphopt.of_any_sides"
 # Metadata key of a node that makes another wait; it holds the name of the node that waits.
 TIED = "graphopt.tied"
 

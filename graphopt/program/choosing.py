@@ -8,20 +8,23 @@ and one beyond it, lose clearly less than one, the kernel holds both (kernels/te
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from graphopt.program.polynomials import record_like
 from kernels.kernel import Kernel
-from kernels.size import Dim, Size, at, free
+from kernels.size import Dim, OfOneSize, Size, at, free
 from kernels.target import Target
 from kernels.templates.either import either, is_one, up_to
 from kernels.templates.template import WORKERS, Template
 
 NEARLY = 1.03  # times the loss of another candidate
 APART = 1.1  # times the loss of two: one alone is not good enough
+SEVERAL = 2  # dims of a problem, beyond which it is judged at three sizes of each
+MOST_TURNS = 12  # sizes at most that may part two candidates
 CHOSEN_AT = (1, 2, 4, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its least and greatest
 
 
@@ -48,7 +51,11 @@ class Chooser:
     @cached_property
     def candidates(self) -> tuple[Any, ...]:
         """Those that it chooses among, the likely best one for the greatest sizes first."""
-        return self.given or self.template.candidates(self.greatest, self.target)
+        serves, found = self.template.serves, self.given or self.template.candidates(self.greatest, self.target)
+        some = found if serves is None else tuple(one for one in found if serves(self.problem, one))
+        if not some:
+            raise OfOneSize(f"every way to write {self.template.name} asks for a size")
+        return some
 
     def kernel(self, name: str) -> Kernel:
         """The kernel `name`."""
@@ -73,9 +80,10 @@ class Chooser:
         if best is None or loss <= APART * max(best[0][1], best[1][1]) or best[0][0] == best[1][0]:
             return self._built(alone, name, self.points)
         (few, _), (many, _), size = best
-        dim, (low, high) = self._own[0], self._cut(size)
+        low, high = self._cut(size)
         one, other = self._built(few, f"{name}_few", low), self._built(many, f"{name}_many", high)
-        return _both(one, other, up_to(free(dim), size), name, f"{few} up to {dim.name}={size}, then {many}")
+        dims = "*".join(dim.name for dim in self._own)
+        return _both(one, other, up_to(self._number, size), name, f"{few} up to {dims}={size}, then {many}")
 
     def _built(self, candidate: Any, name: str, points: Sequence[Here]) -> Kernel:
         cut = self._shared(candidate, points)
@@ -114,7 +122,10 @@ class Chooser:
         """The problem at the sizes at which candidates are judged."""
         assert self.template.estimate is not None, "the caller knows that it has one"
         found: dict[Any, Here] = {}
-        for point in itertools.product(*map(_ladder, self._own)):
+        ladders = [_ladder(dim) for dim in self._own]
+        if len(ladders) > SEVERAL:
+            ladders = [sorted({one[0], one[len(one) // 2], one[-1]}) for one in ladders]
+        for point in itertools.product(*ladders):
             sizes = {dim.name: size for dim, size in zip(self._own, point, strict=True)}
             here = problem_at(self.problem, sizes)
             if here not in found:
@@ -122,15 +133,25 @@ class Chooser:
                 found[here] = Here(sizes, here, self.template.estimate(here, best, self.target))
         return list(found.values())
 
+    @cached_property
+    def _number(self) -> Size | int:
+        """What tells small sizes from large ones: the product of the dims."""
+        return reduce(operator.mul, map(free, self._own))
+
     @property
     def _turns(self) -> list[int]:
-        """Sizes of the one dim up to which another candidate may serve."""
-        return _ladder(self._own[0])[:-1] if len(self._own) == 1 else []
+        """Such numbers up to which another candidate may serve.
+
+        Of products with several dims none: a second form of their weights would lie in the file.
+        """
+        if not self._own or (len(self._own) > 1 and self.template.serves is None):
+            return []
+        found = sorted({at(self._number, one.sizes) for one in self.points})[:-1]
+        return found[:: -(-len(found) // MOST_TURNS)] if found else []
 
     def _cut(self, size: int) -> tuple[list[Here], list[Here]]:
-        name = self._own[0].name
-        few = [one for one in self.points if one.sizes[name] <= size]
-        return few, [one for one in self.points if one.sizes[name] > size]
+        few = [one for one in self.points if at(self._number, one.sizes) <= size]
+        return few, [one for one in self.points if at(self._number, one.sizes) > size]
 
     @cached_property
     def _losses(self) -> dict[Any, dict[int, float]]:
@@ -138,7 +159,10 @@ class Chooser:
         estimate = self.template.estimate
         assert estimate is not None, "the caller knows that it has one"
         return {
-            one: {id(here): estimate(here.problem, one, self.target) / here.best for here in self.points}
+            one: {
+                id(here): estimate(here.problem, one, self.target) / here.best if here.best else 1.0  # nothing to do
+                for here in self.points
+            }
             for one in self.candidates
         }
 

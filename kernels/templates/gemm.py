@@ -51,7 +51,7 @@ from kernels.templates.grid import (
 )
 from kernels.templates.matrix import Matrix
 from kernels.templates.narrow import NARROW, write_widening
-from kernels.templates.packing import PanelPacking, PointPacking
+from kernels.templates.packing import PanelPacking
 from kernels.templates.panels import write_panel
 from kernels.templates.template import Template
 from kernels.templates.tile import GROUP, LINE, Asked, ProductArithmetic, ProductTile, asked, write_tile
@@ -159,11 +159,10 @@ class GemmBuilder(Builder[Gemm, GemmCandidate]):
         if self.candidate.b != "constant":
             return None
         gemm, b = self.problem, self.problem.place_b
-        packing = PanelPacking(
+        return PanelPacking(
             gemm.depth, gemm.columns, self.lanes, self.column_groups, self.group, b.row, b.column,
             bound(gemm.matrices_of_b), b.apart,
         )  # fmt: skip
-        return packing if gemm.b_sums is None else PointPacking(packing, gemm.b_sums)
 
     def entry(self, f: Function, pointers: dict[str, Value], block: Value, scratch: Value) -> None:
         """A block; where only the run knows the rows, in one of several ways, by how many tiles of them there are."""

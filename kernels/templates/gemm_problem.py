@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
-from kernels.kernel import Sums
 from kernels.templates.epilogue import ACCUMULATED_DOUBLE, Epilogue
 from kernels.templates.matrix import Matrix, dense, dense_batch
 from kernels.templates.narrow import NARROW
@@ -38,7 +37,6 @@ class Gemm:
     epilogue: Epilogue = field(default_factory=Epilogue)
     arithmetic: ProductArithmetic = "f32"
     b_dtype: DType = DType.F32  # as a constant B of "f32" lies in memory: F16 and BF16 are widened to it
-    b_sums: Sums | None = None  # how the matrices of a constant B are made of the taps that are given
 
     def __post_init__(self) -> None:
         if self.arithmetic == "f64" and self.epilogue == Epilogue():
@@ -55,10 +53,6 @@ class Gemm:
             self.b_dtype not in NARROW or not self.constant_b or self.arithmetic != "f32"
         ):
             raise InvalidGemm(f"B of {self.b_dtype.value} is no constant that a product of float32 widens.")
-        if self.b_sums is not None and not (
-            self.constant_b and self.arithmetic == "f32" and self.b_dtype is DType.F32 and len(self.b_sums.across) == 1
-        ):
-            raise InvalidGemm("sums of taps are for a constant B of float32, and along one direction.")
         if self.place_c.column != 1:
             raise InvalidGemm("the output's columns must lie side by side; swap A and B for a transposed output.")
 

@@ -1,17 +1,12 @@
-"""B of a matrix product as panels: for each step of the depth, the vectors of a panel side by side.
-
-Matrices that are sums of others, as Winograd's points are of taps, are packed from those.
-"""
+"""B of a matrix product as panels: for each step of the depth, the vectors of a panel side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from kernels.kernel import Sums
 from kernels.templates.grid import Group
 
 Array = npt.NDArray[np.generic]
@@ -92,46 +87,3 @@ class PanelPacking:
             if self.depth > steps * self.group:
                 rest = some[steps * self.group :]
                 found[:, steps, :, : len(rest)] = rest.transpose(1, 2, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class PointPacking:
-    """[taps, ..., depth, columns] of f32 -> the panels of all points, each point a sum of taps along one side."""
-
-    panels: PanelPacking  # of all points
-    sums: Sums
-
-    @property
-    def elements(self) -> int:
-        """Elements of all points."""
-        return self.panels.elements
-
-    @property
-    def is_stored_as_taps(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def point_elements(self) -> int:
-        """Elements of a point, and of a tap."""
-        return self.elements // self.sums.points
-
-    def taps(self, array: Array) -> Array:
-        """The panels of the taps."""
-        return replace(self.panels, matrices=self.panels.matrices // self.sums.points * self.sums.taps).pack(array)
-
-    def pack(self, array: Array) -> Array:
-        """The panels of the points."""
-        taps = self.taps(array).reshape(self.sums.taps, -1).astype(np.float64)
-        return summed(self.sums.down, taps).astype(np.float32).reshape(-1)
-
-
-def summed(matrix: Sequence[Sequence[float]], terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """For each row the sum of the terms times its numbers: one after the other, without those with 0."""
-    found, product = np.zeros((len(matrix), *terms.shape[1:])), np.empty(terms.shape[1:])
-    for total, row in zip(found, matrix, strict=True):
-        for number, (scale, term) in enumerate((scale, term) for scale, term in zip(row, terms, strict=True) if scale):
-            np.multiply(term, scale, out=product if number else total)
-            if number:
-                total += product
-    return found

@@ -2,7 +2,8 @@
 
     Conv(x of [n, c, h, w], k)      -->  the sum of MatMul(Slice(y), k[:, :, row]) over rows of the kernel, where y is
                                          Concat(Slice(x), ..., Slice(x)) of [n, h, outputs, k c], channels last
-    ... of three rows and more  -->  minimal filtering: `winograd`
+    ... where Winograd's or a depthwise kernel is likely the fastest
+                                    -->  as it is: that kernel takes sides from the run; so of ConvTranspose's phases
     ... as large as its strides     -->  MatMul(patches of x, w): each pixel is read once
     ... with a group for a channel  -->  Slice(x) * w[:, 0] + ... + Slice(x) * w[:, k - 1]
     ... in other groups             -->  MatMul(w of [g, m / g, k c / g], Concat(Slice(x), ..., Slice(x)))
@@ -18,15 +19,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.model.nodes import input_at, int_attribute, ints_attribute
-from graphopt.program.free_sides.winograd import OUTPUTS, filtered, is_filtered
+from graphopt.model.nodes import OF_ANY_SIDES, input_at, int_attribute, ints_attribute
 from graphopt.program.free_sides.writer import Sides, Weights, Writer
+from graphopt.program.regions.images.phases import convolution_of, has_phases, kernels_of
+from graphopt.program.regions.images.sources import merging_of
+from kernels.templates.convolution.depthwise import Depthwise
+from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.problem import convolution as whole_convolution
+from kernels.templates.convolution.problem import whole
+from kernels.templates.convolution.ways import CONVOLUTION, EXACT_CONVOLUTION
+from kernels.templates.convolution.winograd_choice import Winograd
 
 PADDED_BY_INPUT = 11
+PLANE = 2  # sides at most of images whose kernels take them from the run
 FEW = 16  # of the depth of a product with a row of the kernel
 
 
@@ -40,14 +50,19 @@ def convolution(writer: Writer, sides: Sides) -> None:
         image = writer.surrounded(x, w.shape[2:])
         if image is not None:
             none = (0,) * 2 * sides.rank
-            writer.put(_convolved(writer, image, w, sides.channels, none, dilations, strides, sides))
+            writer.put(_convolved(writer, image, w, sides.channels, none, dilations, strides))
         return
     if min(pads) < 0:
         return
-    if len(fixed) == 1 and sides.rank == 2 and _is_sequence(w, sides, fixed[0], pads, dilations):
+    is_sequence = len(fixed) == 1 and sides.rank == 2 and _is_sequence(w, sides, fixed[0], pads, dilations)
+    is_high = is_sequence and w.shape[2 + fixed[0]] > 1
+    if not is_high and _has_kernel(writer, w, sides, pads, strides, dilations):
+        reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
+        writer.keep(pads, reach, strides)
+    elif is_sequence:
         _sequence(writer, w, sides, fixed[0], pads, strides, dilations)
     else:
-        writer.put(_convolved(writer, x, w, sides.channels, pads, dilations, strides, sides))
+        writer.put(_convolved(writer, x, w, sides.channels, pads, dilations, strides))
 
 
 def transposed(writer: Writer, sides: Sides) -> None:
@@ -60,6 +75,9 @@ def transposed(writer: Writer, sides: Sides) -> None:
     if pads is None or min(pads) < 0:
         return
     groups, channels = int_attribute(node, "group", 1), sides.channels
+    if set(dilations) == {1} and _has_phase_kernels(writer, w, sides, pads, strides):
+        node.metadata_props[OF_ANY_SIDES] = ""
+        return
     reach = tuple((taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True))
     # Taps up to a multiple of the stride, as [groups, c / groups, m / groups, (count, stride) of each side].
     counts = tuple(-(-taps // step) for taps, step in zip(reach, strides, strict=True))
@@ -108,6 +126,44 @@ def _side_by_side(
     return writer.reshape(turned, [0, sides, groups * channels])
 
 
+def _has_kernel(
+    writer: Writer, w: Weights, sides: Sides, pads: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> bool:
+    """Whether a kernel takes the sides from the run, and is likely the fastest for the greatest ones."""
+    target, groups, (batch, channels, *size) = writer.target, int_attribute(writer.node, "group", 1), sides.given[0]
+    is_plain = w.dtype == np.float32 and sides.rank <= PLANE
+    if target is None or not is_plain:
+        return False
+    problem = whole_convolution(
+        batch, channels, len(w), size, w.shape[2:], strides=strides, dilations=dilations, pads=pads, groups=groups,
+        order="NHWC",
+    )  # fmt: skip
+    template = EXACT_CONVOLUTION if writer.exact else CONVOLUTION
+    best, *_ = template.candidates(replace(problem, merging=merging_of(target, groups, w.shape[1])), target)
+    return isinstance(best, (Winograd, Depthwise))
+
+
+def _has_phase_kernels(writer: Writer, w: Weights, sides: Sides, pads: Sequence[int], strides: Sequence[int]) -> bool:
+    """The same of a transposed convolution, each phase of whose rows is a convolution."""
+    rank, target = sides.rank, writer.target
+    if (
+        target is None
+        or writer.exact
+        or w.dtype != np.float32
+        or rank > PLANE
+        or int_attribute(writer.node, "group", 1) > 1
+    ):
+        return False
+    window, stride, before = whole(w.shape[2:], 1), whole(strides, 1), whole(pads[:rank], 0)
+    if not all(has_phases(window, stride, before, whole(dims[2:], 1)) for dims in sides.made):
+        return False
+    (batch, channels, *size), (*_, high, wide) = sides.given[0], (1, *sides.made[0][2:])
+    given = Layout(batch, channels, whole(size, 1), "NHWC")
+    made = Layout(batch, w.shape[1] * stride[2], (1, high // stride[1], wide // stride[2]), "NHWC")
+    problems = [convolution_of(rows, columns, given, made) for rows, columns in kernels_of(window, stride, before)]
+    return all(isinstance(CONVOLUTION.candidates(one, target)[0], Winograd) for one in problems)
+
+
 def _is_sequence(w: Weights, sides: Sides, side: int, pads: Sequence[int], dilations: Sequence[int]) -> bool:
     """Whether the kernel is as high as the image, so that nothing is left of that side but one row."""
     reach = (w.shape[2 + side] - 1) * dilations[side] + 1
@@ -130,7 +186,7 @@ def _sequence(
     lines = spread.reshape(len(w), -1, spread.shape[3])
     around = pads[other], pads[2 + other]
     along = dilations[other:][:1], strides[other:][:1]
-    made = _convolved(writer, x, lines, channels * reach, around, *along, sides, other)
+    made = _convolved(writer, x, lines, channels * reach, around, *along)
     writer.put(writer.reshape(made, [0, len(w), 1, -1] if side == 0 else [0, len(w), -1, 1]))
 
 
@@ -177,25 +233,14 @@ def _patches(writer: Writer, x: ir.Value, w: Weights) -> ir.Value:
 
 def _convolved(
     writer: Writer, x: ir.Value, w: Weights, channels: int, pads: Sequence[int], dilations: Sequence[int],
-    strides: Sequence[int], sides: Sides, side: int = 0,
+    strides: Sequence[int],
 ) -> ir.Value:  # fmt: skip
-    """The convolution of [n, channels, sides] with [m, channels / groups, taps], and its bias.
-
-    The first side is the operator's `side`.
-    """
+    """The convolution of [n, channels, sides] with [m, channels / groups, taps], and its bias."""
     groups, rank, bias = int_attribute(writer.node, "group", 1), len(strides), input_at(writer.node, 2)
     if groups > 1 and not groups == channels == len(w):
         return _in_groups(writer, x, w, channels, pads, dilations, strides)
     reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
-    image = writer.channels_last(x, rank)
-    rows = max(dims[2 + side] for dims in sides.made)
-    if groups == 1 and is_filtered(w, dilations, strides, rows) and not writer.exact and writer.cut(side, OUTPUTS):
-        made, rest = filtered(writer, image, w, pads, dilations, strides)
-        made = writer.of_windows(made, x, pads, reach, strides, is_cut=True)
-        for one in filter(None, (rest, bias)):
-            made = writer.add("Add", [made, one])
-        return writer.channels_first(made, rank)
-    image = writer.padded(image, pads, 1)
+    image = writer.padded(writer.channels_last(x, rank), pads, 1)
     if groups > 1:
         made = _apart(writer, image, w, dilations, strides)
     elif len(strides) > 1 and w.shape[2:] == tuple(strides) and not any(pads) and set(dilations) == {1}:

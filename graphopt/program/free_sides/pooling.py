@@ -1,7 +1,8 @@
 """Poolings along sides that a run sets.
 
 GlobalAveragePool(x)  -->  ReduceMean(x); GlobalMaxPool alike, with ReduceMax
-MaxPool(x)            -->  Max(Slice(x), ..., Slice(x)), of x with the least number around it
+MaxPool(x)            -->  as it is, of rows and columns: its kernel takes sides from the run. Else
+                           Max(Slice(x), ..., Slice(x)), of x with the least number around it
 AveragePool(x)        -->  (Slice(x) + ... + Slice(x)) / taps, or by how many of them lie in the image
 """
 
@@ -13,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model.nodes import int_attribute, ints_attribute
-from graphopt.program.free_sides.convolution import PADDED_BY_INPUT
+from graphopt.program.free_sides.convolution import PADDED_BY_INPUT, PLANE
 from graphopt.program.free_sides.writer import Sides, Writer
 
 POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
@@ -34,6 +35,10 @@ def largest(writer: Writer, sides: Sides) -> None:
     x = writer.x
     kind = writer.facts.dtype(x)
     if kind is None or not kind.is_floating_point() or len(writer.node.outputs) > 1:
+        return
+    pads, is_whole = writer.numbers(_taps(writer)), not int_attribute(writer.node, "ceil_mode", 0)
+    if writer.target is not None and kind is ir.DataType.FLOAT and sides.rank <= PLANE and is_whole and pads[0]:
+        writer.keep(pads[0], _reach(writer), pads[1])
         return
     parts = _met(writer, x, sides, writer.constant(np.array(-np.inf, kind.numpy())))
     if parts is not None:

@@ -13,13 +13,17 @@ import onnx_ir as ir
 
 from graphopt.model.dims import Dims
 from graphopt.model.facts import Facts
-from graphopt.model.nodes import input_at, ints_attribute, required_input, string_attribute
+from graphopt.model.nodes import OF_ANY_SIDES, input_at, ints_attribute, required_input, string_attribute
+from graphopt.model.operators.table import ARITHMETIC, UNARY
 from graphopt.program.steps import Formula
-from kernels.size import Dim, Size, dims_of
+from kernels.size import Dim, Size
+from kernels.target import Target
 
 END = np.iinfo(np.int64).max
 SAME = ("SAME_UPPER", "SAME_LOWER")
 Weights = npt.NDArray[Any]
+PLAIN_RANK = 3  # of a single number at most, which adds no dim to any image
+FOLLOWING = 4  # nodes at most that are taken along behind one
 FAR = 64  # strides that are added before a division: more than windows without padding may be longer than an image
 
 
@@ -49,29 +53,19 @@ class Writer:
     """The nodes that take the place of one, which stays where nothing is put in its place."""
 
     def __init__(
-        self, model: ir.Model, facts: Facts, node: ir.Node, dims: tuple[Dims | None, Dims | None], formula: Formula, *,
-        exact: bool,
+        self, model: ir.Model, facts: Facts, node: ir.Node, dims: Dims | None, formula: Formula, *,
+        exact: bool, target: Target | None,
     ) -> None:  # fmt: skip
-        """`dims` are the image's and the result's, and `formula` gives them.
+        """`dims` are the image's, and `formula` gives them.
 
-        `exact`: nothing is rounded otherwise than a plain sum is.
+        `exact`: nothing is rounded otherwise than a plain sum is. `target` is that of kernels which take sides from the
+        run; None: there are none.
         """
-        self.node, self.facts, self.opset, self.exact = node, facts, facts.opset(node), exact
+        self.node, self.facts, self.opset, self.exact, self.target = node, facts, facts.opset(node), exact, target
         self.steps: list[Size | int] = []  # numbers of what was cut in pieces of several
-        (self._given, self._dims), self._formula = dims, formula
+        self._given, self._formula = dims, formula
         self.x = required_input(node, 0)
         self._model, self._made = model, list[ir.Node]()
-
-    def cut(self, side: int, by: int) -> bool:
-        """Whether a side of the result may be cut into pieces of so many: one dim alone decides it.
-
-        The number of pieces is one of the steps then.
-        """
-        size = None if self._dims is None else self._formula(self._dims[2 + side])
-        if size is None or len(dims_of(size)) > 1:
-            return False
-        self.steps.append((size + by - 1) // by)
-        return True
 
     def divided(self, numbers: ir.Value, strides: Sequence[int]) -> ir.Value:
         """Whole numbers by strides, rounded down: (h - 3) // 2 as (h - 3 + 128) // 2 - 64, with nothing negative."""
@@ -90,22 +84,33 @@ class Writer:
         return self.add("Transpose", [x], {"perm": [0, 1 + rank, *range(1, 1 + rank)]})
 
     def of_windows(
-        self, result: ir.Value, x: ir.Value, pads: Sequence[int], reach: Sequence[int], strides: Sequence[int], *,
-        is_cut: bool = False,
+        self, result: ir.Value, x: ir.Value, pads: Sequence[int], reach: Sequence[int], strides: Sequence[int]
     ) -> ir.Value:  # fmt: skip
         """What was made of the windows of an image `x`, channels last, with the dims that the operator gives.
 
-        Slices alone leave them open: of a side that is shorter than a window they would be empty. Rows that are too
-        many along the first side go, where the result is to be `is_cut`.
+        Slices alone leave them open: of a side that is shorter than a window they would be empty.
         """
+        rank = len(strides)
+        sides = self._windows(x, pads, reach, strides)
+        return self.reshape(result, [0, sides, self.dims(result, 1 + rank, 1)])
+
+    def keep(self, pads: Sequence[int], reach: Sequence[int], strides: Sequence[int]) -> None:
+        """Let the node stand, which has a kernel that takes sides from the run, with the dims that its windows give."""
+        node = self.node
+        if set(strides) == {1}:
+            node.metadata_props[OF_ANY_SIDES] = ""
+            return
+        made = self.add(node.op_type, node.inputs, dict(node.attributes))
+        self._made[-1].name = node.name
+        self._made[-1].metadata_props.update(node.metadata_props | {OF_ANY_SIDES: ""})
+        self.put(self.reshape(made, [0, 0, self._windows(self.x, pads, reach, strides)]))
+
+    def _windows(self, x: ir.Value, pads: Sequence[int], reach: Sequence[int], strides: Sequence[int]) -> ir.Value:
+        """How many windows there are along each side of an image."""
         rank = len(strides)
         less = [front + behind - one for front, behind, one in zip(pads[:rank], pads[rank:], reach, strict=True)]
         windows = self.divided(self.add("Add", [self.dims(x, 2, rank), self.constant(np.array(less))]), strides)
-        sides = self.add("Add", [windows, self.constant(np.ones(rank, np.int64))])
-        if is_cut:
-            first, axis = self.add("Gather", [sides, self.constant(np.array([0]))]), self.constant(np.array([1]))
-            result = self.add("Slice", [result, self.constant(np.array([0])), first, axis])
-        return self.reshape(result, [0, sides, self.dims(result, 1 + rank, 1)])
+        return self.add("Add", [windows, self.constant(np.ones(rank, np.int64))])
 
     def add(
         self, operator: str, inputs: Sequence[ir.Value | None], attributes: dict[str, object] | None = None
@@ -210,13 +215,63 @@ class Writer:
         return self.divided(self.add("Add", [sides, self.constant(np.array(more))]), strides)
 
     def put(self, result: ir.Value) -> None:
-        """Whoever reads the node's result reads this instead."""
-        output, graph = self.node.outputs[0], self._model.graph
+        """Whoever reads the node's result reads this instead.
+
+        What alone follows, element by element, is done before its channels go first: a product takes it along.
+        """
+        nodes, producer = [self.node], result.producer()
+        if producer is not None and producer.op_type == "Transpose":
+            behind = self._behind()
+            if behind:
+                result = self._before(producer, behind)
+                nodes += behind
+        output, last, graph = nodes[-1].outputs[0], nodes[-1], self._model.graph
         result.name, output.name = output.name, f"{output.name}/before"
-        result.type, result.shape = output.type, output.shape
+        result.type, result.shape = output.type, output.shape or self.node.outputs[0].shape
         output.replace_all_uses_with(result, replace_graph_outputs=True)
-        graph.insert_before(self.node, self._made)
-        graph.remove(self.node, safe=True)
+        graph.insert_before(last, self._made)
+        for node in reversed(nodes):
+            graph.remove(node, safe=True)
+
+    def _behind(self) -> list[ir.Node]:
+        """Nodes that read nothing but the node's result, each other's and single numbers, element by element.
+
+        All but the last are read by these alone.
+        """
+        inside, found, longest = {self.node.outputs[0]}, list[ir.Node](), 0
+        while len(found) < FOLLOWING:
+            users = {use.node: None for value in inside for use in value.uses()}
+            following = next((node for node in users if node not in found and self._is_alone(node, inside)), None)
+            if following is None:
+                break
+            found.append(following)
+            inside.add(following.outputs[0])
+            leaving = [
+                value for value in inside
+                if value.is_graph_output() or any(use.node not in found for use in value.uses())
+            ]  # fmt: skip
+            if leaving == [following.outputs[0]]:
+                longest = len(found)
+        return found[:longest]
+
+    def _is_alone(self, node: ir.Node, inside: set[ir.Value]) -> bool:
+        """Whether a node computes each element from those of some values in one place, and from single numbers."""
+        if node.domain or node.op_type not in UNARY | ARITHMETIC or node.graph is not self.node.graph:
+            return False
+        others = [self.facts.array(value) for value in node.inputs if value is not None and value not in inside]
+        return all(one is not None and one.size == 1 and one.ndim <= PLAIN_RANK for one in others)
+
+    def _before(self, turned: ir.Node, behind: Sequence[ir.Node]) -> ir.Value:
+        """What nodes behind make of what a Transpose turns, which is turned then."""
+        self._made.remove(turned)
+        known: dict[ir.Value | None, ir.Value | None] = {self.node.outputs[0]: turned.inputs[0]}
+        value = turned.inputs[0]
+        for node in behind:
+            value = self.add(node.op_type, [known.get(one, one) for one in node.inputs], dict(node.attributes))
+            self._made[-1].name = node.name
+            self._made[-1].metadata_props.update(node.metadata_props)
+            known[node.outputs[0]] = value
+        return self.add("Transpose", [value], dict(turned.attributes))
 
     def numbers(self, taps: Sequence[int]) -> tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]:
         """Pads, strides and dilations of a window of so many taps; no pads where they follow from sides of a run."""

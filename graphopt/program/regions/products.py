@@ -20,7 +20,7 @@ from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.rounding import product_template
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View, axes_of
-from graphopt.program.regions.weights import sums_of, weights_of
+from graphopt.program.regions.weights import weights_of
 from kernels.dtype import DType
 from kernels.templates.elementwise import Output as ReducedOutput
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_DOUBLE, Epilogue
@@ -185,7 +185,6 @@ def _build(
         rows, columns, depth, tuple(batch), matrix_of(a, batch), matrix_of(b, batch), matrix_of(arrange(lying), batch),
         constant is not None, Epilogue(value), "f64" if is_double else "f32",
         DType.F32 if weights is None or is_double else weights[1],
-        None if constant is None else sums_of(scope.facts, constant),
     )  # fmt: skip
     template, problem = product_template(scope, node, problem)
     kernel = scope.kernel(template, problem)

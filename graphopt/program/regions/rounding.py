@@ -43,7 +43,7 @@ class RoundedRegion:
 
 def product_template(scope: Scope, node: ir.Node, problem: Gemm) -> tuple[Template[Gemm, Any], Gemm]:
     """The template for a product, and the problem, whose numbers are rounded where they may be and it is faster."""
-    if problem.arithmetic != "f32" or problem.b_sums is not None or not scope.precision.rounds(Origin.of(node).name):
+    if problem.arithmetic != "f32" or not scope.precision.rounds(Origin.of(node).name):
         return GEMM, problem
     rounded, target = replace(problem, arithmetic="rounded", b_dtype=DType.F32), scope.target
     ways: list[tuple[Template[Gemm, Any], Gemm]] = []

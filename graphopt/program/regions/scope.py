@@ -18,6 +18,7 @@ from graphopt.model.dimensions import way_to_fix
 from graphopt.model.dims import Dims, declared, normal, static
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
+from graphopt.model.nodes import OF_ANY_SIDES
 from graphopt.model.operators.formulas import dtype_of
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.table import operator_of
@@ -76,6 +77,8 @@ class Scope:
         self.target = target
         self.exact, self.precision = exact, precision
         self.steady = steady  # whether the regions are the same for all sizes: no estimate decides which there are
+        # Whether kernels take the sides of images from the run: those of other operators go by strides then.
+        self.any_sides = any(OF_ANY_SIDES in node.metadata_props for node in model.graph)
         self.tight = tight  # whether a result may lie less well where that saves memory
         self.places: dict[ir.Value, View] = {}
         self.dense_copies: dict[ir.Value, View] = {}  # row-major copies of values that lie otherwise
@@ -300,6 +303,12 @@ class Scope:
             self.temporary("value", value.name, dtype.bytes * layout.elements), dtype, shape, layout
         )
         return self.images[value]
+
+    def by_strides(self, value: ir.Value) -> None:
+        """Let images whose channels come last be found by strides alone: kernels of images ask for their sides."""
+        view = self.images.pop(value).view()
+        assert view is not None, "all channels are one block"
+        self.places[value] = view
 
     def laid(self, value: ir.Value, layout: Layout) -> Layout:
         """The layout that `image` gives a value: as far apart as in the images that it is a part of."""

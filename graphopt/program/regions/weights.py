@@ -9,16 +9,12 @@ import onnx_ir as ir
 from graphopt.model.facts import Facts
 from graphopt.model.operators.formulas import dtype_of
 from graphopt.model.short import SHORT, WidenedTensor
-from graphopt.program.points import PointsTensor
 from kernels.dtype import DType
-from kernels.kernel import Sums
 
 
 def weights_of(facts: Facts, value: ir.Value) -> tuple[npt.NDArray[np.generic], DType] | None:
     """A constant's numbers for a kernel of f32 or f64, and their type: that of the file where it is f16 or bf16."""
     tensor = facts.tensor(value)
-    if isinstance(tensor, PointsTensor):
-        return tensor.taps, DType.F32
     source = tensor.source if isinstance(tensor, WidenedTensor) else tensor
     if source is not None and source.dtype in SHORT:
         dtype = dtype_of(source.dtype)
@@ -27,9 +23,3 @@ def weights_of(facts: Facts, value: ir.Value) -> tuple[npt.NDArray[np.generic], 
     if array is None:
         return None
     return (array, DType.F64) if array.dtype == np.float64 else (np.asarray(array, np.float32), DType.F32)
-
-
-def sums_of(facts: Facts, value: ir.Value) -> Sums | None:
-    """How a constant is made of what `weights_of` gives; None where that is it."""
-    tensor = facts.tensor(value)
-    return tensor.sums if isinstance(tensor, PointsTensor) else None

@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
-from kernels.kernel import Sums
 from kernels.llvm.compile import assembly
 from kernels.target import Target, host, x86_64_v4
 from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogue, InvalidEpilogue
 from kernels.templates.gemm import GEMM, Gemm, GemmCandidate, InvalidGemm, build, candidates
 from kernels.templates.grid import balanced, pieces
 from kernels.templates.matrix import Matrix
-from kernels.templates.packing import PointPacking
 from kernels.templates.tile import supported
 from kernels.tensor.expression import Buffer, Cast, Expression, clip, gelu, relu
 from tests.kernels.guard import run_guarded
@@ -199,19 +197,6 @@ def test_a_constant_has_matrices_for_some_dims_of_the_batch(shape: tuple[int, ..
     gemm = Gemm(m, n, k, batch, b=Matrix(n, 1, tuple(strides)))
     got = _run(gemm, host(), choice, a, b).reshape(*batch, m, n)
     assert (np.abs(got - a.astype(np.float64) @ b) <= _bound(a, np.broadcast_to(b, (*batch, k, n)))).all()
-
-
-def test_matrices_of_a_constant_are_made_of_taps() -> None:
-    matrix = ((0.5, 0.0), (1.0, -1.0), (0.0, 2.0))
-    taps, a = _random(1, 2, 11, 37), _random(0, 3, 5, 11)
-    b = np.einsum("ps,skn->pkn", matrix, taps.astype(np.float64)).astype(np.float32)
-    gemm = Gemm(5, 37, 11, (3,), b_sums=Sums(matrix))
-    packing = build(gemm, candidates(gemm, host())[0], host()).operand("b").packing
-    assert isinstance(packing, PointPacking) and packing.taps(taps).size * 3 == packing.elements * 2
-    got = _run(gemm, host(), 0, a, taps).reshape(3, 5, 37)
-    assert (np.abs(got - a.astype(np.float64) @ b) <= _bound(a, b)).all()
-    with pytest.raises(InvalidGemm, match="sums of taps are for a constant"):
-        Gemm(5, 37, 11, (3,), constant_b=False, b_sums=Sums(matrix))
 
 
 def test_rows_apart_leave_what_lies_between() -> None:

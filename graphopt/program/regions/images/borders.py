@@ -19,7 +19,7 @@ from graphopt.model.nodes import (
     string_attribute,
 )
 from graphopt.model.operators.formulas import number_of
-from graphopt.program.regions.images.image import Image, layout_of
+from graphopt.program.regions.images.image import Image, is_image, is_spaced, layout_of
 from graphopt.program.regions.movement import is_set_apart, sliced_axes
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -123,7 +123,12 @@ def lower_pad(scope: Scope, node: ir.Node) -> None:
         scope.copy(_part(image, inner, low, (1, 1, 1)), aim, (node,))
         return
     view = scope.place(source)
-    made = scope.result(output)
+    if scope.any_sides and is_image(shape) and is_spaced(view):
+        scope.image(output, layout_of(shape, "NHWC"))
+        scope.by_strides(output)
+        made = scope.places[output]
+    else:
+        made = scope.result(output)
     scope.copy(filler, made, (node,))
     low, count = _inside(view.shape, shape, before)
     for axis, (at, size, start) in enumerate(zip(low, count, before, strict=True)):

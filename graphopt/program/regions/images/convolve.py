@@ -10,7 +10,14 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import input_at, int_attribute, ints_attribute, required_input, string_attribute
+from graphopt.model.nodes import (
+    OF_ANY_SIDES,
+    input_at,
+    int_attribute,
+    ints_attribute,
+    required_input,
+    string_attribute,
+)
 from graphopt.model.operators.padding import padding
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.convert import turning
@@ -18,7 +25,15 @@ from graphopt.program.regions.images.image import Image, layout_of
 from graphopt.program.regions.images.phases import lower_phases
 from graphopt.program.regions.images.planes import FlatReader, planes_as_rows
 from graphopt.program.regions.images.side_by_side import pixels_of, spread_weights, wider
-from graphopt.program.regions.images.sources import ImageReader, block_of, image_of, result_layout, vector_image
+from graphopt.program.regions.images.sources import (
+    ImageReader,
+    block_of,
+    channels_last,
+    image_of,
+    merging_of,
+    result_layout,
+    vector_image,
+)
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
 from graphopt.program.regions.weights import weights_of
@@ -42,7 +57,8 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     weights, stored = given
     if scope.dtype(node.outputs[0]) is not DType.F32:
         raise NotLowered(f"{name} is not of float32.")
-    if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights, stored):
+    any_sides = OF_ANY_SIDES in node.metadata_props
+    if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights, stored, any_sides=any_sides):
         return
     problem, source = _problem(scope, node, root, weights.shape)
     problem = replace(problem, output=scope.laid(root, problem.output), weights_dtype=stored)
@@ -71,6 +87,8 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     made = scope.image(root, output)
     places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": made.place}
     scope.add(kernel, places, (node, *tree.in_order))
+    if any_sides:
+        scope.by_strides(root)
 
 
 def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ...]) -> tuple[Convolution, Image]:
@@ -88,12 +106,22 @@ def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ..
             pads=whole(before, 0), groups=groups, input_dilations=whole(strides, 1), transposed=True,
         ), source  # fmt: skip
     before, _ = padding(node, size, out, reach, strides)
-    output = result_layout(scope, root)
-    if groups == shape[1] == weights[0] and weights[1] == 1 and groups > 1:
+    merging, output = 1, result_layout(scope, root)
+    if OF_ANY_SIDES in node.metadata_props:
+        source, output = channels_last(scope, x), layout_of(shape, "NHWC")
+        merging = merging_of(scope.target, groups, weights[1])
+    elif groups == shape[1] == weights[0] and weights[1] == 1 and groups > 1:
         source = vector_image(scope, x)  # each channel alone: only channels side by side are fast
         output = _like(source.layout, shape)
     return Convolution(
-        source.layout, output, whole(window, 1), whole(strides, 1), whole(dilations, 1), whole(before, 0), groups
+        source.layout,
+        output,
+        whole(window, 1),
+        whole(strides, 1),
+        whole(dilations, 1),
+        whole(before, 0),
+        groups,
+        merging=merging,
     ), source
 
 
@@ -127,14 +155,20 @@ def _like(layout: Layout, shape: tuple[int, ...]) -> Layout:
     return layout_of(shape, layout.order, layout.block)
 
 
-def _by_phases(scope: Scope, tree: Tree, node: ir.Node, weights: npt.NDArray[np.generic], stored: DType) -> bool:
+def _by_phases(
+    scope: Scope, tree: Tree, node: ir.Node, weights: npt.NDArray[np.generic], stored: DType, *, any_sides: bool
+) -> bool:
     """Lower a ConvTranspose without zeros in its input; False where it must be done with them."""
     size, out, window = scope.shape(required_input(node, 0))[2:], scope.shape(node.outputs[0])[2:], weights.shape[2:]
     ones = (1,) * len(size)
     strides, dilations = ints_attribute(node, "strides", ones), ints_attribute(node, "dilations", ones)
     if int_attribute(node, "group", 1) != 1 or dilations != ones:
         return False
-    return lower_phases(scope, tree, weights, stored, strides, _cut(node, size, out, window, strides))
+    cut = _cut(node, size, out, window, strides)
+    done = lower_phases(scope, tree, weights, stored, strides, cut, any_sides=any_sides)
+    if any_sides and not done:
+        raise NotLowered(f"ConvTranspose '{node.name or node.outputs[0].name}' is joined by what lies otherwise.")
+    return done
 
 
 def _cut(

@@ -137,6 +137,11 @@ def is_image(shape: tuple[int, ...]) -> bool:
     return 3 <= len(shape) <= 5 and 0 not in shape
 
 
+def is_spaced(view: View) -> bool:
+    """Whether a view shows pixels of floats whose channels come last: all of some images, or every so manieth."""
+    return view.dtype is DType.F32 and view.shape[1] > 1 and view.strides[1] == 1 < view.strides[-1]
+
+
 def whole_layout(layout: Layout) -> Layout:
     """The layout of a result that lies like these images: in storage of its own where they are a part of others."""
     return replace(layout, within=None, among=None)

@@ -33,6 +33,8 @@ def joins_images(scope: Scope, node: ir.Node) -> bool:
     axis = _axis(scope, node)
     if not axis or set(scope.shape(node.outputs[0])[2:]) == {1}:
         return False
+    if scope.any_sides:
+        return any(_is_last(scope, required_input(node, position)) for position in range(len(node.inputs)))
     images = [scope.images[value] for value in node.inputs if value in scope.images]
     if len(images) < len(node.inputs) and scope.dtype(node.outputs[0]) is not DType.F32:
         return False
@@ -47,7 +49,7 @@ def lower_joining(scope: Scope, node: ir.Node) -> None:
     output, axis = node.outputs[0], _axis(scope, node)
     values = [required_input(node, position) for position in range(len(node.inputs))]
     sources = [_source(scope, value) for value in values]
-    aim = scope.image(output, _layout(scope, output))
+    aim = scope.image(output, layout_of(scope.shape(output), "NHWC") if scope.any_sides else _layout(scope, output))
     first = 0
     for value, source in zip(values, sources, strict=True):
         if axis == 1:
@@ -60,6 +62,16 @@ def lower_joining(scope: Scope, node: ir.Node) -> None:
             if source != part:
                 scope.convert(source, part, 0, (node,))
         first += source.shape[axis]
+    if scope.any_sides:
+        scope.by_strides(output)
+
+
+def _is_last(scope: Scope, value: ir.Value) -> bool:
+    """Whether a value lies as images of floats whose channels come last."""
+    if scope.dtype(value) is not DType.F32 or not is_image(scope.shape(value)):
+        return False
+    image = scope.images.get(value) or Image.of_view(scope.place(value))
+    return image is not None and image.layout.order == "NHWC"
 
 
 def _source(scope: Scope, value: ir.Value) -> Image:
@@ -82,7 +94,7 @@ def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> tuple[dict[ir.Value, Hom
     """
     homes: dict[ir.Value, Home] = {}
     later: dict[ir.Value, Home] = {}
-    order = list(nodes)
+    order = [] if scope.any_sides else list(nodes)  # where a part begins may not follow from the sides
     place = {node: at for at, node in enumerate(order)} if scope.tight else {}
     for node in reversed(order):
         axis = _axis(scope, node)

@@ -20,11 +20,17 @@ import onnx_ir as ir
 from graphopt.model.nodes import input_at, required_input
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import layout_of
-from graphopt.program.regions.images.sources import ImageReader, block_of, image_of, reads_images_alike
+from graphopt.program.regions.images.sources import (
+    ImageReader,
+    block_of,
+    channels_last,
+    image_of,
+    reads_images_alike,
+)
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
 from kernels.dtype import DType
-from kernels.templates.convolution.layout import Layout
+from kernels.templates.convolution.layout import Layout, Triple
 from kernels.templates.convolution.problem import Convolution, whole
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Expression, Index
@@ -58,42 +64,55 @@ def _joined(phases: Sequence[Phase]) -> tuple[Phase, ...]:
     return tuple(found)
 
 
+def kernels_of(window: Triple, strides: Triple, pads: Triple) -> list[tuple[Phase, tuple[Phase, ...]]]:
+    """Of each phase of rows its taps, and those of all phases of columns."""
+    columns = _joined([phase(number, strides[2], window[2], pads[2]) for number in range(strides[2])])
+    return [(phase(number, strides[1], window[1], pads[1]), columns) for number in range(strides[1])]
+
+
+def convolution_of(rows: Phase, columns: Sequence[Phase], given: Layout, made: Layout) -> Convolution:
+    """The convolution of a phase of rows: its result has the channels of all phases of columns."""
+    kernel = 1, len(rows.taps), len(columns[0].taps)
+    return Convolution(given, made, kernel, pads=(0, -rows.low, -columns[0].low))
+
+
+def has_phases(window: Triple, strides: Triple, pads: Triple, out: Triple) -> bool:
+    """Whether a result of this size consists of whole phases along rows and columns."""
+    is_plane = window[0] == 1 == strides[0] and not pads[0]
+    return is_plane and not (out[1] % strides[1] or out[2] % strides[2]) and strides != (1, 1, 1)
+
+
 def lower_phases(
     scope: Scope, tree: Tree, weights: npt.NDArray[np.generic], stored: DType, strides: Sequence[int],
-    pads: Sequence[int],
+    pads: Sequence[int], *, any_sides: bool = False,
 ) -> bool:  # fmt: skip
-    """The regions of a ConvTranspose of one group without dilation; False where its sizes do not fit this form."""
+    """The regions of a ConvTranspose of one group without dilation; False where its sizes do not fit this form.
+
+    `any_sides`: with kernels that take the sides of images from the run.
+    """
     node, root = tree.anchor, root_of(tree).outputs[0]
     assert node is not None, "the tree of a convolution has one"
     shape, stride = scope.shape(root), whole(strides, 1)
     out, window, pad = whole(shape[2:], 1), whole(weights.shape[2:], 1), whole(pads, 0)
     block = block_of(scope.target)
-    blocked = shape[1] % block == 0
+    blocked = shape[1] % block == 0 and not any_sides
     final = layout_of(shape, "NCHWc" if blocked else "NHWC", block)
     width = block if blocked else shape[1]  # channels of a block
-    if window[0] != 1 or stride[0] != 1 or pad[0] or out[1] % stride[1] or out[2] % stride[2] or stride == (1, 1, 1):
+    if not has_phases(window, stride, pad, out):
         return False
     reader_of = partial(_Reader, scope, tree, final, stride[2])
     if not reads_images_alike(scope, tree, final):
         return False
-    source = image_of(scope, required_input(node, 0))
+    source = (channels_last if any_sides else image_of)(scope, required_input(node, 0))
     result = scope.image(root, final, apart=False)
-    columns = _joined([phase(number, stride[2], window[2], pad[2]) for number in range(stride[2])])
     whole_weights = weights.reshape(*weights.shape[:2], *window[1:])
-    for number in range(stride[1]):
-        rows = phase(number, stride[1], window[1], pad[1])
+    for number, (rows, columns) in enumerate(kernels_of(window, stride, pad)):
         steps = out[2] // stride[2]
         output = Layout(
             shape[0], shape[1] * stride[2], (out[0], out[1] // stride[1], steps), final.order,
             width * stride[2], (0, 0, number * steps), (0, 0, (stride[1] - 1 - number) * steps),
         )  # fmt: skip
-        problem = Convolution(
-            source.layout,
-            output,
-            (1, len(rows.taps), len(columns[0].taps)),
-            pads=(0, -rows.low, -columns[0].low),
-            weights_dtype=stored,
-        )
+        problem = replace(convolution_of(rows, columns, source.layout, output), weights_dtype=stored)
         reader = reader_of(problem)
         at = reader.at(len(shape))
         sums: Expression = ACCUMULATED[()]
@@ -108,6 +127,8 @@ def lower_phases(
         packed = scope.weight(f"weights {number}", node.outputs[0].name, arranged, kernel.operand("weights"))
         places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": result.place}
         scope.add(kernel, places, (node, *tree.in_order))
+    if any_sides:
+        scope.by_strides(root)
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.program.regions.fusion import Tree, root_of
-from graphopt.program.regions.images.image import Image, is_image, whole_layout
+from graphopt.program.regions.images.image import Image, is_image, is_spaced, layout_of, whole_layout
 from graphopt.program.regions.images.pool import lower_pixels
 from graphopt.program.regions.images.sources import ImageReader
 from graphopt.program.regions.scope import Scope
@@ -26,6 +26,8 @@ def image_operand(scope: Scope, tree: Tree) -> tuple[ir.Value, Image] | None:
         if scope.constant(value) is not None or scope.shape(value) != shape:
             continue
         image = scope.images.get(value) or Image.of_view(scope.place(value))
+        if image is None and scope.any_sides and is_spaced(scope.place(value)):
+            image = Image(scope.place(value).buffer, scope.dtype(value), shape, layout_of(shape, "NHWC"))
         if image is None or image.layout.order == "NCHW" or scope.place_is_dense(value):
             continue
         if image.dtype is not DType.F32 and _is_padded(image):

@@ -9,12 +9,12 @@ from typing import Literal
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
-from graphopt.model.nodes import int_attribute, ints_attribute, is_used, required_input
+from graphopt.model.nodes import OF_ANY_SIDES, int_attribute, ints_attribute, is_used, required_input
 from graphopt.model.operators.padding import padding
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of, whole_layout
-from graphopt.program.regions.images.sources import ImageReader, vector_image
+from graphopt.program.regions.images.sources import ImageReader, channels_last, vector_image
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.templates.convolution.layout import Layout
@@ -37,7 +37,8 @@ def lower_pool(scope: Scope, tree: Tree) -> None:
         raise NotLowered(
             f"{node.op_type} '{node.name or node.outputs[0].name}' gives indices, which has no kernel yet."
         )
-    source = vector_image(scope, required_input(node, 0))
+    any_sides = OF_ANY_SIDES in node.metadata_props
+    source = (channels_last if any_sides else vector_image)(scope, required_input(node, 0))
     if node.op_type not in ("MaxPool", "AveragePool"):
         _build(scope, tree, source, _global(scope, source, node), node.outputs[0])
         return
@@ -53,6 +54,8 @@ def lower_pool(scope: Scope, tree: Tree) -> None:
     )  # fmt: skip
     counted = bool(int_attribute(node, "count_include_pad", 0))
     _build(scope, tree, source, Pooling(windows, _KINDS[node.op_type], counted, whole(after, 0)), node.outputs[0])
+    if any_sides:
+        scope.by_strides(root_of(tree).outputs[0])
 
 
 def like(layout: Layout, shape: tuple[int, ...]) -> Layout:
@@ -76,7 +79,7 @@ def is_global(scope: Scope, node: ir.Node) -> bool:
     if node.op_type not in ("ReduceMean", "ReduceMax"):
         return False
     source = required_input(node, 0)
-    if source not in scope.images:
+    if source not in scope.images or scope.any_sides:
         return False
     axes, pixels = _reduced(scope, node), frozenset(range(2, len(scope.shape(source))))
     return axes == pixels or (bool(axes) and axes < pixels and bool(int_attribute(node, "keepdims", 1)))

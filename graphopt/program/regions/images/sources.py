@@ -27,6 +27,11 @@ def block_of(target: Target) -> int:
     return 1 if target.is_gpu else max(8, target.lanes())
 
 
+def merging_of(target: Target, groups: int, channels: int) -> int:
+    """Of how many channels groups of so many are to be multiples, where all channels of an image lie side by side."""
+    return block_of(target) if groups > 1 and channels > 1 else 1
+
+
 def image_of(scope: Scope, value: ir.Value) -> Image:
     """A value as images where it lies, copied only where its strides are no layout's."""
     if scope.dtype(value) is not DType.F32:
@@ -53,6 +58,18 @@ def vector_image(scope: Scope, value: ir.Value) -> Image:
     scope.convert(found, made)
     scope.place(value)  # those who want strides still find it where it was
     scope.images[value] = made
+    return made
+
+
+def channels_last(scope: Scope, value: ir.Value) -> Image:
+    """A value as images whose channels lie side by side, all of them."""
+    found = image_of(scope, value)
+    if found.layout.order == "NHWC":
+        return found
+    layout = layout_of(found.shape, "NHWC")
+    buffer = scope.temporary("channels last", value.name, found.dtype.bytes * layout.elements)
+    made = Image(buffer, found.dtype, found.shape, layout)
+    scope.convert(found, made)
     return made
 
 
