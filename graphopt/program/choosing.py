@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -73,9 +73,11 @@ class Chooser:
             return replace(
                 self.template.build(self.problem, candidates[0], self.target, name), choice=str(candidates[0])
             )
-        alone, loss = self._least(self.points)
-        pairs = [(few, many, size) for size in self._turns for few, many in [self._cut(size)]]
-        found = [(self._least(few), self._least(many), size) for few, many, size in pairs]
+        alone, loss = self._least(self.points, candidates)
+        found = [
+            (self._least(few, some), self._least(many, some), size)
+            for size in self._turns for few, many in [self._cut(size)] for some in self._together
+        ]  # fmt: skip
         best = min(found, key=lambda pair: max(pair[0][1], pair[1][1]), default=None)
         if best is None or loss <= APART * max(best[0][1], best[1][1]) or best[0][0] == best[1][0]:
             return self._built(alone, name, self.points)
@@ -140,11 +142,8 @@ class Chooser:
 
     @property
     def _turns(self) -> list[int]:
-        """Such numbers up to which another candidate may serve.
-
-        Of products with several dims none: a second form of their weights would lie in the file.
-        """
-        if not self._own or (len(self._own) > 1 and self.template.serves is None):
+        """Such numbers up to which another candidate may serve."""
+        if not self._own:
             return []
         found = sorted({at(self._number, one.sizes) for one in self.points})[:-1]
         return found[:: -(-len(found) // MOST_TURNS)] if found else []
@@ -166,9 +165,25 @@ class Chooser:
             for one in self.candidates
         }
 
-    def _least(self, points: Sequence[Here]) -> tuple[Any, float]:
+    @cached_property
+    def _together(self) -> list[tuple[Any, ...]]:
+        """Candidates that one kernel may hold two of: of several dims those with one form of their constants.
+
+        Many problems have several, and a file with a second form of all weights would be twice as large.
+        """
+        form = self.template.form
+        if len(self._own) == 1:
+            return [self.candidates]
+        if form is None:
+            return []
+        found: dict[Hashable, list[Any]] = {}
+        for one in self.candidates:
+            found.setdefault(form(one), []).append(one)
+        return [tuple(some) for some in found.values()]
+
+    def _least(self, points: Sequence[Here], among: Sequence[Any]) -> tuple[Any, float]:
         """The candidate whose greatest loss at some points is least, or a steady one nearly so; its loss."""
-        worst = {one: max((losses[id(here)] for here in points), default=1.0) for one, losses in self._losses.items()}
+        worst = {one: max((self._losses[one][id(here)] for here in points), default=1.0) for one in among}
         near = [one for one, loss in worst.items() if loss <= NEARLY * min(worst.values())]
         steady = self.template.steady
         chosen = near[0] if steady is None else max(near, key=steady)

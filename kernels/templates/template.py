@@ -45,8 +45,9 @@ class Template(Generic[Problem, Candidate]):
     kind hardly differ. `steady(candidate)` orders candidates that are about as fast where one has to serve problems of
     many sizes: the greatest first. `single(problem, target)` is what another template computes better in some runs of a
     problem with numbers that only a run knows; None where there is none. `serves(problem, candidate)`: whether a
-    candidate can be built for a problem with such numbers; None where all can. Problems are frozen records, and refuse
-    by themselves what no kernel computes.
+    candidate can be built for a problem with such numbers; None where all can. `form(candidate)` is equal for
+    candidates whose constants lie in a file in one form; None where nobody says it. Problems are frozen records, and
+    refuse by themselves what no kernel computes.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Template(Generic[Problem, Candidate]):
     steady: Callable[[Candidate], float] | None = None
     single: Callable[[Problem, Target], Single | None] | None = None
     serves: Callable[[Problem, Candidate], bool] | None = None
+    form: Callable[[Candidate], Hashable] | None = None
     variant: str = ""  # of templates with one name: what its candidates are
 
     def likely(self, problem: Problem, target: Target) -> float:

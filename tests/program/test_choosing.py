@@ -47,6 +47,28 @@ def test_one_candidate_that_is_never_much_slower_is_alone() -> None:
     assert [one.name for one in kernel.operands] == ["a", "b", "c", "sizes"]
 
 
+@pytest.mark.parametrize("form", [None, lambda one: one.vectors, lambda _: "one"])
+def test_two_candidates_for_several_dims_have_weights_of_one_form(
+    form: Callable[[GemmCandidate], object] | None,
+) -> None:
+    """They are told apart by the product of the dims; of other forms one serves all, though it loses more."""
+    columns = Dim("columns", 1, 2, 1)
+    plain = _template(lambda rows, one: 2 if (one is SMALL) != (rows <= 35) else 1)
+    chooser = Chooser(
+        replace(plain, form=form), Gemm(free(ROWS) * free(columns), 64, 16), Gemm(64 * 2, 64, 16), (ROWS, columns),
+        host(),
+    )  # fmt: skip
+    kernel = chooser.kernel("product")
+    is_parted = form is not None and form(SMALL) == form(LARGE)
+    assert kernel.choice == (f"{SMALL} up to rows*columns=33, then {LARGE}" if is_parted else str(LARGE))
+    if is_parted:
+        few, many = (GEMM.build(chooser.problem, one, host()) for one in (SMALL, LARGE))
+        for rows, across in ((1, 1), (4, 2), (33, 1), (33, 2), (64, 2)):
+            sizes, wanted = {"rows": rows, "columns": across}, few if rows * across <= 33 else many
+            counts = [one.blocks if one.run_blocks is None else one.run_blocks for one in (kernel, wanted)]
+            assert at(counts[0], sizes) == at(counts[1], sizes)
+
+
 @pytest.mark.parametrize("turn", [1, 7, 33])
 def test_two_candidates_share_a_range_that_none_serves_alone(turn: int) -> None:
     """The size at which one begins to lose is found; each reads the weights as it packs them."""

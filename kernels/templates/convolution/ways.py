@@ -103,5 +103,18 @@ def serves(problem: Convolution, candidate: Way) -> bool:
             return not of_any_sides(problem)
 
 
-CONVOLUTION = Template("convolution", Convolution, candidates, build, estimate, share, repeats, family, serves=serves)
+def form(candidate: Way) -> Hashable:
+    """What the weights of a candidate are stored by: points of filterings with as many taps are made of the same."""
+    match candidate:
+        case Winograd():
+            return "taps", candidate.vectors, tuple(taps for _, taps in candidate.sides), candidate.from_taps
+        case Depthwise():
+            return "depthwise"
+        case Direct():
+            return "direct", candidate.vectors
+
+
+CONVOLUTION = Template(
+    "convolution", Convolution, candidates, build, estimate, share, repeats, family, serves=serves, form=form
+)
 EXACT_CONVOLUTION = replace(CONVOLUTION, candidates=partial(candidates, exact=True), variant="exact")
