@@ -19,15 +19,7 @@ from typing import Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from kernels.errors import KernelsError
-
-
-class Undecided(KernelsError):
-    """A question whose answer changes within the range of a free dim."""
-
-
-class OfOneSize(Undecided):
-    """Such a question that code asks of a number: it is made for one size."""
+from kernels.errors import OfOneSize
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from graphopt.model.dimensions import DimValue, name_batch, symbols_of
 from graphopt.model.formulas import formula_at
 from graphopt.model.text import nearest, shown
 from graphopt.model.tied import equal_dims
-from kernels.size import Dim, Size, Undecided, at, free, range_of
+from kernels.errors import Undecided
+from kernels.size import Dim, Size, at, free, range_of
 from kernels.substitution import in_dims
 
 COMPARED_AT = (1, 7, 16, 33, 128)  # besides the least and the greatest size

@@ -15,8 +15,9 @@ from functools import cached_property, reduce
 from typing import Any
 
 from graphopt.program.polynomials import record_like
+from kernels.errors import OfOneSize
 from kernels.kernel import Kernel
-from kernels.size import Dim, OfOneSize, Size, at, free
+from kernels.size import Dim, Size, at, free
 from kernels.target import Target
 from kernels.templates.either import either, is_one, up_to
 from kernels.templates.template import WORKERS, Template

@@ -24,7 +24,7 @@ from kernels.templates.elementwise import Elementwise
 from kernels.templates.gemm_choice import GemmCandidate, reads_ahead
 from kernels.templates.gemm_problem import Gemm
 from kernels.templates.normalization import NORMALIZED, Normalization
-from kernels.templates.pooling import Pooling
+from kernels.templates.pooling_problem import Pooling
 from kernels.templates.recurrent.problem import Recurrent
 from kernels.templates.row_problem import RowProblem
 from kernels.templates.softmax import SOFTMAX, Softmax

@@ -27,10 +27,10 @@ from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.region import Constant, Controlled, Lowered, Problems, Region
 from graphopt.program.unifying_control import MEMORY, in_one_order, unified_control
 from kernels.control import written
-from kernels.errors import KernelsError
+from kernels.errors import KernelsError, OfOneSize
 from kernels.kernel import SIZES, Kernel, Operand
 from kernels.listing import Argument
-from kernels.size import Dim, OfOneSize, Operation, Size, at, bound, dims_of
+from kernels.size import Dim, Operation, Size, at, bound, dims_of
 from kernels.templates.either import original
 from kernels.templates.template import Template
 

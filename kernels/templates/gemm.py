@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kernels.dtype import DType
+from kernels.errors import Undecided
 from kernels.kernel import Kernel, Operand, Packing, operands_of
 from kernels.llvm import types
 from kernels.llvm.conversion import memory_type
 from kernels.llvm.function import Amount, Function, Value
-from kernels.size import Undecided, bound, is_free, nothing
+from kernels.size import bound, is_free, nothing
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import origins

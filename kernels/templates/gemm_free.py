@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernels.errors import Undecided
 from kernels.kernel import Kernel, Operand, operands_of
 from kernels.llvm import types
 from kernels.llvm.function import Function, Value
-from kernels.size import Undecided, is_free
+from kernels.size import is_free
 from kernels.target import Target
 from kernels.templates.builder import Builder
 from kernels.templates.epilogue import TileLeaves, apply, origins

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import gcd
 
-from kernels.size import Undecided, range_of
+from kernels.errors import Undecided
+from kernels.size import range_of
 from kernels.tensor.expression import Binary, Compare, Expression, Index, Load, Number, Position, Unary, Variable
 
 Facts = tuple[Index, ...]  # each is known to be >= 0

@@ -21,7 +21,7 @@ from kernels.templates.elementwise import ELEMENTWISE, Elementwise, Output
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
-from kernels.templates.pooling import Pooling
+from kernels.templates.pooling_problem import Pooling
 from kernels.templates.quantized.arithmetic import shift_of_a, shift_of_b
 from kernels.templates.quantized.problem import QuantizedConvolution
 from kernels.templates.recurrent.problem import Recurrent

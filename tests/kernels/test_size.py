@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
+from kernels.errors import Undecided
 from kernels.kernel import Operand, write_kernel
 from kernels.llvm.module import Module
 from kernels.run import Executable
-from kernels.size import Dim, Size, Undecided, at, bound, free, greatest, is_free, least, range_of
+from kernels.size import Dim, Size, at, bound, free, greatest, is_free, least, range_of
 from kernels.substitution import in_dims
 from kernels.target import host
 

@@ -37,7 +37,7 @@ from kernels.templates.convolution import choose, depthwise, winograd
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.convolution.ways import build as build_convolution
 from kernels.templates.gemm import Gemm, build, candidates
-from kernels.templates.pooling import Pooling
+from kernels.templates.pooling_problem import Pooling
 from kernels.templates.quantized.product import QuantizedProduct
 from kernels.templates.quantized.product import build as build_quantized
 from kernels.templates.quantized.product import candidates as quantized_candidates

@@ -304,12 +304,6 @@ class Scope:
         )
         return self.images[value]
 
-    def by_strides(self, value: ir.Value) -> None:
-        """Let images whose channels come last be found by strides alone: kernels of images ask for their sides."""
-        view = self.images.pop(value).view()
-        assert view is not None, "all channels are one block"
-        self.places[value] = view
-
     def laid(self, value: ir.Value, layout: Layout) -> Layout:
         """The layout that `image` gives a value: as far apart as in the images that it is a part of."""
         home = self.homes.get(value)

@@ -12,7 +12,7 @@ from kernels.ptx.tasks.pixels import channel_at, window_at
 from kernels.ptx.tasks.threads import MOST_ELEMENTS, WARP, Block, NoTask, each_of, span, write_task
 from kernels.target import Target
 from kernels.templates.convolution.problem import INPUT, OUTPUT
-from kernels.templates.pooling import Pooling
+from kernels.templates.pooling_problem import Pooling
 
 _LARGE = 32  # places of a window that a warp shares
 

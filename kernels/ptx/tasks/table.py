@@ -29,7 +29,7 @@ from kernels.templates.elementwise import Elementwise
 from kernels.templates.gemm_problem import Gemm
 from kernels.templates.indexed import Indexed
 from kernels.templates.normalization import Normalization
-from kernels.templates.pooling import Pooling
+from kernels.templates.pooling_problem import Pooling
 from kernels.templates.recurrent.step import RecurrentStep
 from kernels.templates.reduction import Reduction
 from kernels.templates.resize import Resize

@@ -19,7 +19,7 @@ from kernels.templates.elementwise import Elementwise, Output
 from kernels.templates.gemm_problem import Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.normalization import Normalization
-from kernels.templates.pooling import Pooling
+from kernels.templates.pooling_problem import Pooling
 from kernels.templates.recurrent.step import RecurrentStep
 from kernels.templates.reduction import Reduction
 from kernels.templates.softmax import Softmax

@@ -21,7 +21,8 @@ from kernels.templates.epilogue import ACCUMULATED, ACCUMULATED_INTEGER, Epilogu
 from kernels.templates.gemm import GEMM, Gemm
 from kernels.templates.matrix import Matrix
 from kernels.templates.normalization import NORMALIZATION, NORMALIZED, Normalization
-from kernels.templates.pooling import POOLING, Pooling
+from kernels.templates.pooling import POOLING
+from kernels.templates.pooling_problem import Pooling
 from kernels.templates.recurrent.build import RECURRENT
 from kernels.templates.recurrent.problem import Recurrent
 from kernels.templates.reduction import REDUCTION, Op, Reduction, reduced

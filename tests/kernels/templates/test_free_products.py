@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from kernels.dtype import DType
-from kernels.size import Undecided, free
+from kernels.errors import Undecided
+from kernels.size import free
 from kernels.target import Target
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm, GemmCandidate, build

@@ -15,7 +15,8 @@ from onnx import TensorProto, helper
 from kernels.target import host, x86_64_v3
 from kernels.templates.convolution.layout import Layout, Order
 from kernels.templates.convolution.problem import Convolution, convolution, output_size
-from kernels.templates.pooling import InvalidPooling, Pooling, build, candidates
+from kernels.templates.pooling import build, candidates
+from kernels.templates.pooling_problem import InvalidPooling, Pooling
 from kernels.tensor.expression import relu
 from tests.kernels.guard import run_guarded
 

@@ -20,6 +20,7 @@ from graphopt.model.nodes import (
 )
 from graphopt.model.operators.formulas import number_of
 from graphopt.program.regions.images.image import Image, is_image, is_spaced, layout_of
+from graphopt.program.regions.images.sources import by_strides
 from graphopt.program.regions.movement import is_set_apart, sliced_axes
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
@@ -125,7 +126,7 @@ def lower_pad(scope: Scope, node: ir.Node) -> None:
     view = scope.place(source)
     if scope.any_sides and is_image(shape) and is_spaced(view):
         scope.image(output, layout_of(shape, "NHWC"))
-        scope.by_strides(output)
+        by_strides(scope, output)
         made = scope.places[output]
     else:
         made = scope.result(output)

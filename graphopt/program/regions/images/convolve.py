@@ -28,6 +28,7 @@ from graphopt.program.regions.images.side_by_side import pixels_of, spread_weigh
 from graphopt.program.regions.images.sources import (
     ImageReader,
     block_of,
+    by_strides,
     channels_last,
     image_of,
     merging_of,
@@ -88,7 +89,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": made.place}
     scope.add(kernel, places, (node, *tree.in_order))
     if any_sides:
-        scope.by_strides(root)
+        by_strides(scope, root)
 
 
 def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ...]) -> tuple[Convolution, Image]:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from graphopt.model.nodes import TILED, int_attribute, required_input
 from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.images.image import Home, Image, is_image, layout_of
-from graphopt.program.regions.images.sources import block_of, image_of, result_layout
+from graphopt.program.regions.images.sources import block_of, by_strides, image_of, result_layout
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.waiting import FAR, last_read
 from kernels.dtype import DType
@@ -63,7 +63,7 @@ def lower_joining(scope: Scope, node: ir.Node) -> None:
                 scope.convert(source, part, 0, (node,))
         first += source.shape[axis]
     if scope.any_sides:
-        scope.by_strides(output)
+        by_strides(scope, output)
 
 
 def _is_last(scope: Scope, value: ir.Value) -> bool:

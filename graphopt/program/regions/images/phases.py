@@ -23,6 +23,7 @@ from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.images.sources import (
     ImageReader,
     block_of,
+    by_strides,
     channels_last,
     image_of,
     reads_images_alike,
@@ -128,7 +129,7 @@ def lower_phases(
         places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": result.place}
         scope.add(kernel, places, (node, *tree.in_order))
     if any_sides:
-        scope.by_strides(root)
+        by_strides(scope, root)
     return True
 
 

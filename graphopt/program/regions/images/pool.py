@@ -14,13 +14,14 @@ from graphopt.model.operators.padding import padding
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import Image, layout_of, whole_layout
-from graphopt.program.regions.images.sources import ImageReader, channels_last, vector_image
+from graphopt.program.regions.images.sources import ImageReader, by_strides, channels_last, vector_image
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.pooling import POOLING, Pooling
+from kernels.templates.pooling import POOLING
+from kernels.templates.pooling_problem import Pooling
 
 POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
 _KINDS: Mapping[str, Literal["max", "average"]] = {
@@ -55,7 +56,7 @@ def lower_pool(scope: Scope, tree: Tree) -> None:
     counted = bool(int_attribute(node, "count_include_pad", 0))
     _build(scope, tree, source, Pooling(windows, _KINDS[node.op_type], counted, whole(after, 0)), node.outputs[0])
     if any_sides:
-        scope.by_strides(root_of(tree).outputs[0])
+        by_strides(scope, root_of(tree).outputs[0])
 
 
 def like(layout: Layout, shape: tuple[int, ...]) -> Layout:

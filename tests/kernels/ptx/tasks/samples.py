@@ -10,7 +10,8 @@ from kernels.templates.attention.problem import Attention
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.elementwise import Output
 from kernels.templates.gemm import GEMM, Gemm
-from kernels.templates.pooling import POOLING, Pooling
+from kernels.templates.pooling import POOLING
+from kernels.templates.pooling_problem import Pooling
 from kernels.templates.recurrent.problem import Recurrent
 from kernels.templates.reduction import REDUCTION, Reduction, reduced
 from kernels.templates.softmax import SOFTMAX, SOFTMAX_ROWS, Softmax

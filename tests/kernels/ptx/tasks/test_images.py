@@ -14,7 +14,8 @@ from kernels.ptx.tasks.convolution import convolution as convolution_task
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, convolution, output_size
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.pooling import POOLING, InvalidPooling, Pooling
+from kernels.templates.pooling import POOLING
+from kernels.templates.pooling_problem import InvalidPooling, Pooling
 from kernels.tensor.expression import relu
 from tests.kernels.ptx.tasks.running import SM_80, SM_90, Case, beside, check
 from tests.kernels.templates.convolution.oracle import sample

@@ -16,7 +16,8 @@ from kernels.templates.convolution.winograd import WINOGRAD
 from kernels.templates.convolution.winograd_choice import Winograd
 from kernels.templates.convolution.winograd_parts import Sides
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
-from kernels.templates.pooling import POOLING, Pooling, PoolingCandidate
+from kernels.templates.pooling import POOLING, PoolingCandidate
+from kernels.templates.pooling_problem import Pooling
 from kernels.templates.template import Template
 from kernels.tensor.expression import relu
 from tests.kernels.any_size import Ranged
@@ -64,7 +65,7 @@ def _check(template: Template[Convolution, Any], problem_of: Any, candidate: Any
         given = {"x": problem.input.store(x), "weights": weights, "bias": bias, "more": problem.output.store(more)}
         found = problem.output.read(kernel.at(here, given))
         expected = np.maximum(definition(problem, x, weights) + bias[:, None, None, None] + more, 0)
-        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4, err_msg=str(here))
+        np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5, err_msg=str(here))
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHWc"])

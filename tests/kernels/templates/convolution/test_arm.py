@@ -10,7 +10,7 @@ from kernels.templates import pooling
 from kernels.templates.convolution import choose, depthwise, winograd
 from kernels.templates.convolution.problem import convolution
 from kernels.templates.convolution.ways import build
-from kernels.templates.pooling import Pooling
+from kernels.templates.pooling_problem import Pooling
 from kernels.tensor.expression import relu
 from tests.kernels.arm import needs_arm, run_emulated
 from tests.kernels.templates.convolution.oracle import sample
