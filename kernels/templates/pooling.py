@@ -21,7 +21,7 @@ from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, Convolution, of_any_sides
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.taps import needed_of_place
+from kernels.templates.convolution.taps import taps_of_row
 from kernels.templates.convolution.windows import (
     Columns,
     Rows,
@@ -193,10 +193,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
             at = f.at(place.x, f.add(f.add(offset, f.mul(start_plane, layout.plane_stride)), corner))
 
             def tile(down: Rows, across: Columns, row: Value, column: Value, _: int) -> None:
-                low, seen = f.integer(down.low), f.integer(down.high - down.low)
-                if down.at_border:
-                    low, end = needed_of_place(f, windows, 1, row, 1)
-                    seen = f.maximum(f.sub(end, low), f.integer(0))
+                low, seen = taps_of_row(f, windows, down, row)
                 start = f.add(f.mul(low, windows.dilations[1]), -windows.pads[1])
                 from_row = f.mul(f.add(f.mul(row, windows.strides[1]), start), layout.row_stride)
                 from_column = f.mul(f.add(f.mul(column, windows.strides[2]), -windows.pads[2]), layout.column_stride)

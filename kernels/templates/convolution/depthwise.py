@@ -25,7 +25,7 @@ from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution, of_any_sides
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.taps import needed_of_place
+from kernels.templates.convolution.taps import taps_of_row
 from kernels.templates.convolution.windows import (
     Columns,
     Rows,
@@ -226,10 +226,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
             weights = f.at(pointers[WEIGHTS], f.mul(number, taps * self.lanes))
 
             def tile(down: Rows, across: Columns, row: Value, column: Value, several: int) -> None:
-                low, seen = f.integer(down.low), f.integer(down.high - down.low)
-                if down.at_border:
-                    low, end = needed_of_place(f, problem, 1, row, 1)
-                    seen = f.maximum(f.sub(end, low), f.integer(0))
+                low, seen = taps_of_row(f, problem, down, row)
                 start = f.add(f.mul(low, problem.dilations[1]), -problem.pads[1])
                 from_row = f.mul(f.add(f.mul(row, problem.strides[1]), start), layout.row_stride)
                 from_column = f.mul(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from kernels.llvm.function import Function, Value
 from kernels.templates.convolution.problem import Convolution
+from kernels.templates.convolution.windows import Rows
 from kernels.templates.grid import Group
 
 ENOUGH = 0.75  # share of the taps that is needed, above which all are taken: narrow tiles and short loops cost some
@@ -87,3 +88,11 @@ def needed_of_place(f: Function, problem: Convolution, axis: int, start: Value, 
     after = f.maximum(f.sub(f.integer(problem.input.size[axis] + pad + dilation - 1), at), zero)
     first, end = (f.div(one, f.integer(dilation), signed=False) for one in (before, after))
     return first, f.minimum(end, f.integer(problem.kernel[axis]))
+
+
+def taps_of_row(f: Function, problem: Convolution, down: Rows, row: Value) -> tuple[Value, Value]:
+    """The first row of taps that a row of outputs sees, and how many: those of its kind, or its own at a border."""
+    if not down.at_border:
+        return f.integer(down.low), f.integer(down.high - down.low)
+    low, end = needed_of_place(f, problem, 1, row, 1)
+    return low, f.maximum(f.sub(end, low), f.integer(0))
