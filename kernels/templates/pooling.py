@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from math import prod
 
 from kernels.kernel import Kernel
@@ -108,10 +108,10 @@ def repeats(problem: Pooling, candidate: PoolingCandidate, cut: PoolingCandidate
 
 
 def serves(problem: Pooling, candidate: PoolingCandidate) -> bool:
-    """Whether a kernel takes the sides of images from the run: that of the largest, of planes with channels last."""
+    """Whether a kernel takes the sides of images from the run: of planes with channels last."""
     windows = problem.windows
     is_plane = windows.kernel[0] == windows.output.size[0] == 1
-    return not of_any_sides(windows) or (problem.kind == "max" and windows.input.order == "NHWC" and is_plane)
+    return not of_any_sides(windows) or (windows.input.order == "NHWC" and is_plane)
 
 
 POOLING = Template("pooling", Pooling, candidates, build, share=share, repeats=repeats, serves=serves)
@@ -203,9 +203,6 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
                 )  # fmt: skip
                 y = output_at(f, windows, place.pointers[OUTPUT], variables)
                 operands = operands_at(f, windows, place.pointers, variables)
-                counted = 1  # of the largest nobody asks how many there were
-                if self.problem.kind == "average":
-                    counted = self.problem.counted(0, deep.first) * self.problem.counted(1, down.first)
                 border: tuple[Value, ...] = ()
                 if across.at_border:
                     left = f.add(f.mul(column, windows.strides[2]), -windows.pads[2])
@@ -216,7 +213,7 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
                     y,
                     f.integer(deep.high - deep.low),
                     seen,
-                    f.number("float", counted),
+                    self._counted(f, deep, down, row),
                     *border,
                     *operands,
                 )
@@ -224,6 +221,27 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
             each_tile(f, self.rows, self.columns, place.first, place.last, tile)
 
         return vector
+
+    def _counted(self, f: Function, deep: Rows, down: Rows, row: Value) -> Value:
+        """How many places of the windows of a row of outputs count along planes and rows."""
+        if self.problem.kind == "max":  # nobody asks how many there were
+            return f.number("float", 1)
+        if down.at_border:
+            start = f.add(f.mul(row, self.windows.strides[1]), -self.windows.pads[1])
+            return self._looked_at(f, 1, start, 0)
+        rows = self.windows.kernel[1] if self.of_any_sides else self.problem.counted(1, down.first)
+        return f.number("float", self.problem.counted(0, deep.first) * rows)
+
+    def _looked_at(self, f: Function, axis: int, start: Value, first: int) -> Value:
+        """How many places of a window that begins `first` behind `start` count along an axis of any size."""
+        line, after = self.problem.axes[axis], self.problem.after[axis]
+        low, high = (-line.pad, line.size + after) if self.problem.count_pads else (0, line.size)
+        ones = []
+        for tap in range(line.taps):
+            place = f.add(start, first + tap * line.dilation - low)
+            counts = f.compare("ult", place, f.integer(high - low))
+            ones.append(f.select(counts, f.number("float", 1), f.number("float", 0)))
+        return reduce(f.add, ones)
 
     def _function(self, across: Columns, valid: int) -> str:
         """f(x, y, planes, rows, counted, operands of the epilogue...): one tile of one row."""
@@ -278,7 +296,8 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
         masked = layout.order == "NHWC" and valid < self.lanes
         least = ""
         if across.at_border:
-            least = self.module.constant(f"{self.name}_least", "float", ["0xFFF0000000000000"] * self.lanes)
+            outside = "0xFFF0000000000000" if self.problem.kind == "max" else "0.0"
+            least = self.module.constant(f"{self.name}_least", "float", [outside] * self.lanes)
         read: dict[int, Value] = {}
         found = []
         for column, (low, high) in enumerate(across.taps):
@@ -310,12 +329,17 @@ class _PoolingBuilder(Builder[Pooling, PoolingCandidate]):
         divisors: dict[int, Value] = {}
         found = []
         for column, total in enumerate(sums):
-            counted = self.problem.counted(2, across.first + column)
-            if counted not in divisors:
-                product = f.mul(f.parameter("counted"), f.number("float", counted))
-                divisors[counted] = f.splat(product, self.lanes)
+            counted = self.windows.kernel[2] if self.of_any_sides else self.problem.counted(2, across.first + column)
+            if across.at_border:  # which column this is the run says
+                left = f.parameter("left")
+                divisors[counted] = self._divisor(f, self._looked_at(f, 2, left, column * self.windows.strides[2]))
+            elif counted not in divisors:
+                divisors[counted] = self._divisor(f, f.number("float", counted))
             found.append(f.div(total, divisors[counted]))
         return found
+
+    def _divisor(self, f: Function, along: Value) -> Value:
+        return f.splat(f.mul(f.parameter("counted"), along), self.lanes)
 
 
 @dataclass(frozen=True, slots=True)

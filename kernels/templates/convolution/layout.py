@@ -4,8 +4,8 @@ All three orders are one form: channels come in blocks of `block`, and the chann
 pixel. NCHW has blocks of one channel, NHWC one block of all channels, NCHWc blocks of a multiple of a vector. Rows and
 columns of zeros around the image (the halo) spare its reader every question about borders; writers fill the inside
 only. In NCHWc the channels that fill up the last block are zero too. Images may be a part of larger ones, some of their
-blocks of channels, planes, rows and columns: then they lie as far apart as in those, and what stands around them is no
-halo.
+blocks of channels, planes, rows and columns, and of NHWC some of the channels: then they lie as far apart as in those,
+and what stands around them is no halo.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Layout:
     after: Triple = (0, 0, 0)  # and after the last
     within: Triple | None = None  # planes, rows, columns of the images that these are a part of; they have no halo
     among: int | None = None  # blocks of channels of the images that these are a part of
+    pitch: int | None = None  # channels of the NHWC images that these are a part of: elements from pixel to pixel
 
     def __post_init__(self) -> None:
         natural = {"NCHW": 1, "NHWC": self.channels}.get(self.order, self.block)
@@ -62,6 +63,10 @@ class Layout:
             raise InvalidLayout(f"a part of images has no more channels than they have: {self}")
         if self.batch == 1 or self.among == self.blocks:
             object.__setattr__(self, "among", None)
+        if self.pitch is not None and (self.order != "NHWC" or self.pitch < self.channels):
+            raise InvalidLayout(f"only of NHWC images a part has fewer channels at each pixel: {self}")
+        if self.pitch == self.channels:
+            object.__setattr__(self, "pitch", None)
 
     @property
     def blocks(self) -> int:
@@ -79,12 +84,12 @@ class Layout:
     @property
     def column_stride(self) -> int:
         """Elements from one column to the next."""
-        return self.block
+        return self.pitch or self.block
 
     @property
     def row_stride(self) -> int:
         """Elements from one row to the next."""
-        return self.stored[2] * self.block
+        return self.stored[2] * self.column_stride
 
     @property
     def plane_stride(self) -> int:
@@ -102,9 +107,13 @@ class Layout:
         return (self.among or self.blocks) * self.block_stride
 
     @property
+    def _is_part(self) -> bool:
+        return any(one is not None for one in (self.within, self.among, self.pitch))
+
+    @property
     def elements(self) -> int:
         """Elements of the storage; of a part of larger images, to the end of its last pixel."""
-        if self.within is None and self.among is None:
+        if not self._is_part:
             return self.batch * self.image_stride
         last = self.size[0] - 1, self.size[1] - 1, self.size[2] - 1
         return self.position(self.batch - 1, (self.blocks - 1) * self.block, last) + self.block
@@ -112,7 +121,7 @@ class Layout:
     @property
     def passing(self) -> int:
         """Elements that who reads or writes all of the images moves."""
-        if self.within is None and self.among is None:
+        if not self._is_part:
             return self.elements
         return self.batch * self.blocks * self.block * prod(self.size)
 
@@ -150,13 +159,14 @@ class Layout:
         blocked = whole.reshape(self.batch, -1, self.block, *self.size).transpose(0, 1, 3, 4, 5, 2)
         rest = tuple(w - b - s for w, b, s in zip(self.stored, self.before, self.size, strict=True))
         halo = tuple(zip(self.before, rest, strict=True))
-        return np.pad(blocked, ((0, 0), (0, 0), *halo, (0, 0))).reshape(-1)[: self.elements]
+        others = 0, self.column_stride - self.block
+        return np.pad(blocked, ((0, 0), (0, 0), *halo, others)).reshape(-1)[: self.elements]
 
     def read(self, storage: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The images in a flat storage, of shape (batch, channels, depth, height, width)."""
         whole = np.zeros(self.batch * self.image_stride, storage.dtype)
         whole[: self.elements] = storage[: self.elements]
-        blocked = whole.reshape(self.batch, -1, *self.stored, self.block)
+        blocked = whole.reshape(self.batch, -1, *self.stored, self.column_stride)
         inside = tuple(slice(b, b + s) for b, s in zip(self.before, self.size, strict=True))
         taken = blocked[(slice(None), slice(None), *inside)].transpose(0, 1, 5, 2, 3, 4)
         return taken.reshape(self.batch, -1, *self.size)[:, : self.channels]

@@ -23,6 +23,7 @@ from kernels.tensor.expression import relu
 from tests.kernels.any_size import Ranged
 from tests.kernels.targets import HERE
 from tests.kernels.templates.convolution.oracle import definition
+from tests.kernels.templates.test_pooling import definition as definition_of_pooling
 
 ROWS, COLUMNS = Dim("rows", 1, 40, 0), Dim("columns", 1, 40, 1)
 LENGTHS = (1, 2, 3, 5, 6, 7, 11, 12, 13, 24, 30, 31, 36, 39, 40)
@@ -63,9 +64,20 @@ def _check(template: Template[Convolution, Any], problem_of: Any, candidate: Any
         filled = np.zeros(problem.output.blocks * problem.output.block, np.float32)
         filled[: len(bias)] = bias
         given = {"x": problem.input.store(x), "weights": weights, "bias": bias, "more": problem.output.store(more)}
-        found = problem.output.read(kernel.at(here, given))
+        storage = kernel.at(here, given)
+        found = problem.output.read(storage)
+        assert _is_kept(problem.output, storage), f"{here}: a channel of another image is written"
         expected = np.maximum(definition(problem, x, weights) + bias[:, None, None, None] + more, 0)
         np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5, err_msg=str(here))
+
+
+def _is_kept(layout: Layout, storage: np.ndarray) -> bool:
+    """Whether channels that are none of these images' are as they were, bytes of 0x5A."""
+    if layout.pitch is None:
+        return True
+    whole = np.full(layout.batch * layout.image_stride, 0x5A5A5A5A, np.uint32)
+    whole[: storage.size] = storage.view(np.uint32)
+    return bool((whole.reshape(-1, layout.pitch)[:, layout.channels :] == 0x5A5A5A5A).all())
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHWc"])
@@ -115,6 +127,26 @@ def test_channels_that_are_no_whole_vectors(parts: int, channels: tuple[int, int
     _filtered(make, ((4, 3), (4, 3)), [(1, made), (made, 1), (13, made)], 2, 3, 1, None)
 
 
+@pytest.mark.parametrize(("channels", "apart"), [((16, 48), (40, 64)), ((20, 9), (21, 33)), ((40, 40), (64, 41))])
+@pytest.mark.parametrize("kind", ["filtered", "in parts", "each by itself"])
+def test_channels_of_larger_images(kind: str, channels: tuple[int, int], apart: tuple[int, int]) -> None:
+    """Those of other images, which lie between one pixel and the next, are neither read nor written."""
+    alone = kind == "each by itself"
+    taps, groups = 6 if kind == "in parts" else 3, channels[0] if alone else 1
+    before, behind = (channels[0], channels[0]) if alone else channels
+
+    def make(rows: Any, columns: Any) -> Convolution:
+        given, made = _layout("NHWC", before, rows, columns), _layout("NHWC", behind, rows, columns)
+        pitches = apart[0], max(apart[1], behind)
+        given, made = (replace(one, pitch=pitch) for one, pitch in zip((given, made), pitches, strict=True))
+        return Convolution(given, made, (1, 3, taps), pads=(0, 1, taps // 2), groups=groups)
+
+    if alone:
+        _check(DEPTHWISE, make, Depthwise(1, 5, 4, 2, unrolled=True), IMAGES)
+    else:
+        _filtered(make, ((4, 3), (4, 3)), IMAGES, 2, 3, 1, None)
+
+
 def test_without_pads_and_with_strides() -> None:
     """Fewer outputs than inputs; rows of one phase are a part of the kernel."""
 
@@ -158,39 +190,37 @@ def test_each_channel_by_itself(
         _check(DEPTHWISE, make, Depthwise(rows, 5, 4, 2, unrolled, rows == 2), IMAGES)
 
 
+@pytest.mark.parametrize("kind", ["max", "average", "average of pads too"])
+@pytest.mark.parametrize("pitch", [40, 72])
 @pytest.mark.parametrize(("taps", "strides", "dilations", "pads"), [
     ((3, 3), (2, 2), (1, 1), (1, 1)), ((2, 2), (2, 2), (1, 1), (0, 0)), ((5, 5), (1, 1), (1, 1), (2, 2)),
     ((3, 2), (1, 3), (2, 1), (2, 1)), ((1, 13), (1, 1), (1, 1), (0, 6)),
 ])  # fmt: skip
-def test_the_largest_of_windows(
-    taps: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, int]
-) -> None:
-    """A NaN is a window's result; pads are none, however small all numbers are."""
+def test_poolings(
+    taps: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, int], pitch: int,
+    kind: str,
+) -> None:  # fmt: skip
+    """A NaN is the largest of a window; pads are none of its numbers, however small these are."""
+    reach = [(count - 1) * step + 1 for count, step in zip(taps, dilations, strict=True)]
 
     def make(rows: Any, columns: Any) -> Pooling:
-        reach = [(count - 1) * step + 1 for count, step in zip(taps, dilations, strict=True)]
         around = zip((rows, columns), strides, reach, pads, strict=True)
         given = [(out - 1) * stride + (1 if pad else one) for out, stride, one, pad in around]
-        windows = Convolution(
-            _layout("NHWC", 40, *given), _layout("NHWC", 40, rows, columns), (1, *taps), (1, *strides),
-            (1, *dilations), (0, *pads), groups=40,
-        )  # fmt: skip
-        return Pooling(windows, "max")
+        images = (replace(_layout("NHWC", 40, *one), pitch=pitch) for one in (given, (rows, columns)))
+        windows = Convolution(*images, (1, *taps), (1, *strides), (1, *dilations), (0, *pads), groups=40)
+        if kind == "max":
+            return Pooling(windows, "max")
+        return Pooling(windows, "average", kind != "average", (0, pads[0] // 2, 1))  # windows may reach further
 
     kernel = Ranged(POOLING, make, (ROWS, COLUMNS), HERE[0], PoolingCandidate(5, 2, 4))
     generator = np.random.default_rng(0)
     for size in IMAGES:
-        windows = make(*size).windows
-        x = generator.standard_normal((2, 40, *windows.input.size)).astype(np.float32) - 1e6
-        x[0, 3, 0, 0, 0] = np.nan
-        found = windows.output.read(kernel.at(size, {"x": windows.input.store(x)}))
-        wide = np.pad(x[:, :, 0], ((0, 0), (0, 0), *((pad, 40) for pad in pads)), constant_values=-np.inf)
-        expected = np.full((2, 40, *size), -np.inf, np.float32)
-        for tap in np.ndindex(*taps):
-            begin = [at * step for at, step in zip(tap, dilations, strict=True)]
-            places = tuple(
-                slice(one, one + (out - 1) * stride + 1, stride)
-                for one, out, stride in zip(begin, size, strides, strict=True)
-            )
-            expected = np.maximum(expected, wide[(slice(None), slice(None), *places)])
-        np.testing.assert_array_equal(found[:, :, 0], expected, err_msg=str(size))
+        problem = make(*size)
+        windows = problem.windows
+        x = generator.standard_normal((2, 40, *windows.input.size)).astype(np.float32) - (1e6 if kind == "max" else 0)
+        if kind == "max":
+            x[0, 3, 0, 0, 0] = np.nan
+        storage = kernel.at(size, {"x": windows.input.store(x)})
+        assert _is_kept(windows.output, storage), f"{size}: a channel of another image is written"
+        found = windows.output.read(storage)
+        np.testing.assert_allclose(found, definition_of_pooling(problem, x), atol=2e-6, rtol=0, err_msg=str(size))
