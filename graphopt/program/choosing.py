@@ -23,7 +23,7 @@ from kernels.templates.either import either, is_one, up_to
 from kernels.templates.template import WORKERS, Template
 
 NEARLY = 1.03  # times the loss of another candidate
-APART = 1.1  # times the loss of two: one alone is not good enough
+APART = 1.03  # times the loss of two: one alone is not good enough
 SEVERAL = 2  # dims of a problem, beyond which it is judged at three sizes of each
 MOST_TURNS = 12  # sizes at most that may part two candidates
 CHOSEN_AT = (1, 2, 4, 7, 16, 33, 128)  # sizes of a dim that a candidate is judged at, besides its least and greatest
@@ -36,6 +36,18 @@ class Here:
     sizes: Mapping[str, int]
     problem: Any
     best: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A number of a run, and up to which one the first of two candidates serves."""
+
+    name: str
+    number: Size | int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.size}"
 
 
 @dataclass(frozen=True)
@@ -76,17 +88,16 @@ class Chooser:
             )
         alone, loss = self._least(self.points, candidates)
         found = [
-            (self._least(few, some), self._least(many, some), size)
-            for size in self._turns for few, many in [self._cut(size)] for some in self._together
+            (self._least(few, some), self._least(many, some), turn)
+            for turn in self._turns for few, many in [self._cut(turn)] for some in self._together
         ]  # fmt: skip
         best = min(found, key=lambda pair: max(pair[0][1], pair[1][1]), default=None)
         if best is None or loss <= APART * max(best[0][1], best[1][1]) or best[0][0] == best[1][0]:
             return self._built(alone, name, self.points)
-        (few, _), (many, _), size = best
-        low, high = self._cut(size)
+        (few, _), (many, _), turn = best
+        low, high = self._cut(turn)
         one, other = self._built(few, f"{name}_few", low), self._built(many, f"{name}_many", high)
-        dims = "*".join(dim.name for dim in self._own)
-        return _both(one, other, up_to(self._number, size), name, f"{few} up to {dims}={size}, then {many}")
+        return _both(one, other, up_to(turn.number, turn.size), name, f"{few} up to {turn}, then {many}")
 
     def _built(self, candidate: Any, name: str, points: Sequence[Here]) -> Kernel:
         cut = self._shared(candidate, points)
@@ -136,22 +147,21 @@ class Chooser:
                 found[here] = Here(sizes, here, self.template.estimate(here, best, self.target))
         return list(found.values())
 
-    @cached_property
-    def _number(self) -> Size | int:
-        """What tells small sizes from large ones: the product of the dims."""
-        return reduce(operator.mul, map(free, self._own))
-
     @property
-    def _turns(self) -> list[int]:
-        """Such numbers up to which another candidate may serve."""
-        if not self._own:
-            return []
-        found = sorted({at(self._number, one.sizes) for one in self.points})[:-1]
-        return found[:: -(-len(found) // MOST_TURNS)] if found else []
+    def _turns(self) -> list[Turn]:
+        """What may tell sizes that one candidate serves from those of another: a dim, or the product of several."""
+        groups = [self._own, *([one] for one in self._own if len(self._own) > 1)]
+        found = []
+        for dims in groups:
+            number: Size | int = reduce(operator.mul, map(free, dims), 1)
+            sizes = sorted({at(number, one.sizes) for one in self.points})[:-1]
+            name, step = "*".join(dim.name for dim in dims), -(-len(sizes) // MOST_TURNS)
+            found += [Turn(name, number, size) for size in sizes[:: step or 1]]
+        return found
 
-    def _cut(self, size: int) -> tuple[list[Here], list[Here]]:
-        few = [one for one in self.points if at(self._number, one.sizes) <= size]
-        return few, [one for one in self.points if at(self._number, one.sizes) > size]
+    def _cut(self, turn: Turn) -> tuple[list[Here], list[Here]]:
+        few = [one for one in self.points if at(turn.number, one.sizes) <= turn.size]
+        return few, [one for one in self.points if at(turn.number, one.sizes) > turn.size]
 
     @cached_property
     def _losses(self) -> dict[Any, dict[int, float]]:

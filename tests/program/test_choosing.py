@@ -51,7 +51,7 @@ def test_one_candidate_that_is_never_much_slower_is_alone() -> None:
 def test_two_candidates_for_several_dims_have_weights_of_one_form(
     form: Callable[[GemmCandidate], object] | None,
 ) -> None:
-    """They are told apart by the product of the dims; of other forms one serves all, though it loses more."""
+    """They are told apart by the product of the dims, here; of other forms one serves all, though it loses more."""
     columns = Dim("columns", 1, 2, 1)
     plain = _template(lambda rows, one: 2 if (one is SMALL) != (rows <= 35) else 1)
     chooser = Chooser(
@@ -67,6 +67,22 @@ def test_two_candidates_for_several_dims_have_weights_of_one_form(
             sizes, wanted = {"rows": rows, "columns": across}, few if rows * across <= 33 else many
             counts = [one.blocks if one.run_blocks is None else one.run_blocks for one in (kernel, wanted)]
             assert at(counts[0], sizes) == at(counts[1], sizes)
+
+
+def test_two_candidates_are_told_apart_by_one_dim() -> None:
+    """Where that says which is faster, and no product of dims does."""
+
+    def estimate(problem: Gemm, one: GemmCandidate, _: object = None) -> float:
+        return 2.0 if (one is SMALL) != (problem.columns <= 16) else 1.0
+
+    def candidates(problem: Gemm, _: object) -> tuple[GemmCandidate, ...]:
+        return tuple(sorted((SMALL, LARGE), key=lambda one: estimate(problem, one)))
+
+    columns = Dim("columns", 1, 64, 1)
+    template = Template("gemm", Gemm, candidates, GEMM.build, estimate, form=lambda _: "one")
+    problem = Gemm(free(ROWS), free(columns), 16)
+    kernel = Chooser(template, problem, Gemm(64, 64, 16), (ROWS, columns), host()).kernel("product")
+    assert kernel.choice == f"{SMALL} up to columns=16, then {LARGE}"
 
 
 @pytest.mark.parametrize("turn", [1, 7, 33])
