@@ -245,9 +245,10 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
     lanes = target.lanes()
     tall, wide = lines_of(problem, candidate.sides)
     made = filterings(candidate.sides)
-    depth = sums_of(problem, candidate.sides) * channels_of_plane(problem, candidate.sides)
-    width = problem.width * merged_groups(problem)
-    seen = depth * share_of_taps(problem, 0, balanced(problem.output.size[0], 1))  # of them that lie in the images
+    sums, channels = sums_of(problem, candidate.sides), channels_of_plane(problem, candidate.sides)
+    depth, width = sums * channels, problem.width * merged_groups(problem)
+    inside = share_of_taps(problem, 0, balanced(problem.output.size[0], 1))  # of the planes, which lie in the images
+    seen = depth * inside
     points = points_of(made)
     weights = _bytes_of_pair(problem, candidate) * depth * width
     wide_ones = 4 * points * depth * width if candidate.from_taps else 0  # bytes that a block transforms
@@ -269,7 +270,7 @@ def estimate(problem: Convolution, candidate: Winograd, target: Target) -> float
             products += points * seen * reread_cycles(balanced(tiles, candidate.rows), groups, target)
         if wide_ones:
             products += FILTER * filters * depth * sum(group.size * group.count for group in groups)
-        into = TRANSFORM * tiles * to * -(-seen // lanes) * parts
+        into = TRANSFORM * tiles * to * sums * inside * -(-channels // lanes) * parts
         transforms = (into + TRANSFORM * tiles * back * -(-width // lanes)) / target.core.products
         again = beside_again(products, weights, weights + scratch, target, wide_ones / target.core.l2)
         panel = 4 * points * depth * groups[0].size * lanes if wide_ones else 0

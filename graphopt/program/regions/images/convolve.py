@@ -34,6 +34,7 @@ from graphopt.program.regions.images.sources import (
     merging_of,
     result_layout,
     vector_image,
+    vector_layout,
 )
 from graphopt.program.regions.rounding import convolution_template
 from graphopt.program.regions.scope import Places, Scope
@@ -41,6 +42,7 @@ from graphopt.program.regions.weights import weights_of
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
 from kernels.templates.convolution.problem import Convolution, whole
+from kernels.templates.convolution.winograd_choice import Winograd
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.tensor.expression import Expression
 
@@ -63,7 +65,7 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
         return
     problem, source = _problem(scope, node, root, weights.shape)
     problem = replace(problem, output=scope.laid(root, problem.output), weights_dtype=stored)
-    problem, source = _in_blocks_where_faster(scope, node, problem, source)
+    problem, source = _side_by_side_where_faster(scope, node, problem, source)
     pixels = pixels_of(scope, node, tree, problem)
     flat = planes_as_rows(scope, node, tree, problem)
     frame = flat or wider(problem, pixels)
@@ -126,27 +128,26 @@ def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ..
     ), source
 
 
-def _in_blocks_where_faster(
+def _side_by_side_where_faster(
     scope: Scope, node: ir.Node, problem: Convolution, source: Image
 ) -> tuple[Convolution, Image]:
-    """The convolution of a copy in blocks of channels, where channels lie apart and the copy is estimated to pay.
+    """The convolution of a copy whose channels lie side by side, where they lie apart and it is estimated to pay.
 
     The convolutions that read the same value share the copy.
     """
-    x, target = required_input(node, 0), scope.target
-    block = block_of(target)
-    if (
-        scope.steady
-        or source.layout.order != "NCHW"
-        or source.layout.channels < block
-        or problem.transposed
-        or target.is_gpu
-    ):
+    x, target, one = required_input(node, 0), scope.target, problem
+    if source.layout.order != "NCHW" or problem.transposed or target.is_gpu:
         return problem, source
-    copied = replace(problem, input=layout_of(source.shape, "NCHWc", block))
-    apart, together = (scope.likely(convolution_template(scope, node, one), one) for one in (problem, copied))
+    if scope.steady:  # whatever the number of images is, the kernel is one
+        one = replace(problem, input=replace(problem.input, batch=1), output=replace(problem.output, batch=1))
+    block, few = block_of(target), source.layout.channels < block_of(target)
+    copied = replace(one, input=vector_layout((one.input.batch, *source.shape[1:]), block))
+    templates = [convolution_template(scope, node, way) for way in (one, copied)]
+    if few and not isinstance(templates[1].candidates(copied, target)[0], Winograd):
+        return problem, source  # a few channels are as near to other kernels where they lie apart
+    apart, together = (scope.likely(*way) for way in zip(templates, (one, copied), strict=True))
     readers = sum(use.node.op_type == "Conv" for use in x.uses())
-    if apart <= together + turning(source.layout, target) / readers:
+    if apart <= together + turning(one.input, target) / readers:
         return problem, source
     made = vector_image(scope, x)
     return replace(problem, input=made.layout), made

@@ -22,7 +22,10 @@ TOLERANCE = 1e-4
     [
         ("dscnn_kws", 12),  # 9 convolutions, the pooling, the last layer, the softmax
         ("squeezenet1_1", 31),  # 26 convolutions, 4 poolings, the result; what is concatenated needs no copies
-        ("resnet18", 23),  # 20 convolutions with all that follows them, 2 poolings, the last layer
+        (
+            "resnet18",
+            24,
+        ),  # the image, its channels last, 20 convolutions with all that follows, 2 poolings, the last layer
         ("mobilenet_v2", 54),  # 52 convolutions, the pooling, the last layer
         ("unet_own", 31),  # 19 convolutions, 2 for each of 4 transposed ones, 4 poolings
     ],
