@@ -162,6 +162,10 @@ IMAGES = {
     "mean with zeros around": (
         "AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], count_include_pad = 1>(x)", None, 18,
     ),
+    "mean with zeros around, rounded up": (
+        "AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], ceil_mode = 1, "
+        "count_include_pad = 1>(x)", None, 18,
+    ),
 } | {
     f"resized, {kind}": (f"Resize<{attributes}>({operands})", None, 18)
     for kind, operands, attributes in (
@@ -310,16 +314,9 @@ def test_a_program_found_beyond_its_range_has_the_greatest_tensors_of_a_run() ->
     assert [one.shape for one in (*made.program.inputs, *made.program.outputs)] == [(1, 4, 8, 8)] * 2
 
 
-@pytest.mark.parametrize(
-    "node",
-    [
-        "MaxPool<kernel_shape = [2, 2], strides = [3, 3], ceil_mode = 1>(x)",
-        "AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], ceil_mode = 1, "
-        "count_include_pad = 1>(x)",
-    ],
-)
-def test_a_pooling_whose_last_window_follows_from_the_sides_is_refused_for_a_range(node: str) -> None:
-    """It may begin behind the image, and is then left out; or counts zeros around it, of which not all are there."""
+def test_a_pooling_whose_last_window_follows_from_the_sides_is_refused_for_a_range() -> None:
+    """It may begin behind the image, and is then left out."""
+    node = "MaxPool<kernel_shape = [2, 2], strides = [3, 3], ceil_mode = 1>(x)"
     model = support.model(f"g (float[2,4,h,s] x) => (float y) {{ y = {node} }}", 18)
     with pytest.raises(graphopt.GraphoptError, match="cannot be made for a range"):
         graphopt.compile(model, dims={"h": (3, 30), "s": (3, 30)})
@@ -337,3 +334,43 @@ def test_attention_between_channels(scale: str, mask: str) -> None:
     for sides in ((2, 2), (7, 9), (12, 15)):
         feed = {"x": _random.standard_normal((1, 8, *sides)).astype("f4"), "m": np.eye(4, dtype="f4")}
         np.testing.assert_allclose(made.run(None, feed)[0], session.run(None, feed)[0], rtol=1e-5, atol=5e-6)
+
+
+JOINED = {
+    "branches": (
+        "a = Conv(x, k) r = Relu(a) b = Conv<pads = [1, 1, 1, 1]>(x, w) "
+        "m = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x) "
+        "e = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x) f = Conv(e, k) "
+        "j = Concat<axis = 1>(r, b, m, f) y = Conv<pads = [1, 1, 1, 1]>(j, z)",
+        244, 0,
+    ),
+    "layers of a stage": (
+        "a = Conv<pads = [1, 1, 1, 1]>(x, w) c = Concat<axis = 1>(x, a) b = Conv<pads = [1, 1, 1, 1]>(c, v) "
+        "d = Concat<axis = 1>(x, a, b) e = Conv(d, z) y = Relu(e)",
+        144, 2,
+    ),
+    "twice, and one of them twice": (
+        "a = Conv<pads = [1, 1, 1, 1]>(x, w) t = Tanh(a) c = Concat<axis = 1>(a, t) d = Concat<axis = 1>(c, a, c) "
+        "y = Conv<pads = [1, 1, 1, 1]>(d, z)",
+        300, 3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(JOINED))
+def test_images_are_computed_among_the_channels_that_they_become(kind: str) -> None:
+    """What no kernel of these computes, as the input, is copied; so are further places of the same image."""
+    random, (graph, channels, copies) = np.random.default_rng(0), JOINED[kind]
+    shapes = {"w": (60, 64, 3, 3), "v": (20, 124, 3, 3), "k": (60, 64, 1, 1), "z": (64, channels, 3, 3)}
+    if kind == "layers of a stage":
+        shapes["z"] = 64, channels, 1, 1
+    weights = {
+        one: (random.standard_normal(dims) / np.prod(dims[1:]) ** 0.5).astype("f4") for one, dims in shapes.items()
+    }  # fmt: skip
+    model = support.model(f"g (float[2,64,h,v] x) => (float[2,64,p,q] y) {{ {graph} }}", 18, **weights)
+    made, session = graphopt.compile(model, dims={"h": (12, 90), "v": (12, 90)}, threads=1), support.session(model)
+    for sides in ((12, 12), (13, 31), (64, 15), (90, 90)):
+        x = random.standard_normal((2, 64, *sides)).astype("f4")
+        mine, its = made.run(None, {"x": x})[0], session.run(None, {"x": x})[0]
+        np.testing.assert_allclose(mine, its, rtol=2e-5, atol=2e-5)
+    assert sum([one.operator for one in region.nodes] == ["Concat"] for region in made.lowered.regions) == copies

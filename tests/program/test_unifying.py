@@ -146,7 +146,7 @@ def test_samples_leave_every_remainder_that_quotients_can() -> None:
 
 
 def test_a_region_that_cannot_be_of_any_size_is_named() -> None:
-    text = "g (float[1,4,s] x) => (float[1,4,t] y) { y = AveragePool<kernel_shape = [2]>(x) }"
+    text = "g (float[1,4,s,3,3] x) => (float[1,4,t,2,2] y) { y = AveragePool<kernel_shape = [2, 2, 2]>(x) }"
     model = ir.from_proto(support.model(text, 23, 10))
     with pytest.raises(NotLowered) as refused:
         unified((Dim("s", 1, 30, 0),), lowering(model, ("s",)))

@@ -1,8 +1,8 @@
 """Poolings along sides that a run sets.
 
 GlobalAveragePool(x)  -->  ReduceMean(x); GlobalMaxPool alike, with ReduceMax
-MaxPool(x)            -->  as it is, of rows and columns: its kernel takes sides from the run. Else
-                           Max(Slice(x), ..., Slice(x)), of x with the least number around it
+MaxPool, AveragePool  -->  as they are, of rows and columns: their kernel takes sides from the run. Else
+MaxPool(x)            -->  Max(Slice(x), ..., Slice(x)), of x with the least number around it
 AveragePool(x)        -->  (Slice(x) + ... + Slice(x)) / taps, or by how many of them lie in the image
 """
 
@@ -36,9 +36,7 @@ def largest(writer: Writer, sides: Sides) -> None:
     kind = writer.facts.dtype(x)
     if kind is None or not kind.is_floating_point() or len(writer.node.outputs) > 1:
         return
-    pads, is_whole = writer.numbers(_taps(writer)), not int_attribute(writer.node, "ceil_mode", 0)
-    if writer.target is not None and kind is ir.DataType.FLOAT and sides.rank <= PLANE and is_whole and pads[0]:
-        writer.keep(pads[0], _reach(writer), pads[1])
+    if kind is ir.DataType.FLOAT and _is_kept(writer, sides):
         return
     parts = _met(writer, x, sides, writer.constant(np.array(-np.inf, kind.numpy())))
     if parts is not None:
@@ -51,6 +49,8 @@ def average(writer: Writer, sides: Sides) -> None:
     if writer.facts.dtype(x) is not ir.DataType.FLOAT:
         return
     given, _, _ = writer.numbers(_taps(writer))
+    if _is_kept(writer, sides):
+        return
     pads, counts_pads = _pads(writer), any(given or (1,)) and int_attribute(writer.node, "count_include_pad", 0)
     parts = None if counts_pads and pads != given else _met(writer, x, sides, None)
     if parts is None:
@@ -64,6 +64,15 @@ def average(writer: Writer, sides: Sides) -> None:
         assert counted is not None, "as those of the image"
         taps = _sum(writer, counted)
     _put(writer, writer.add("Div", [_sum(writer, parts), taps]))
+
+
+def _is_kept(writer: Writer, sides: Sides) -> bool:
+    """Let the node stand where its kernel takes sides from the run."""
+    pads, (_, strides, _) = _pads(writer), writer.numbers(_taps(writer))
+    if writer.target is None or sides.rank > PLANE or pads is None:
+        return False
+    writer.keep(pads, _reach(writer), strides)
+    return True
 
 
 def _taps(writer: Writer) -> tuple[int, ...]:

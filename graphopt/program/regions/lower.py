@@ -32,7 +32,7 @@ from graphopt.program.regions.images.borders import (
     slices_images,
     splits_images,
 )
-from graphopt.program.regions.images.joining import homes_of, joins_images, lower_joining
+from graphopt.program.regions.images.joining import channels_of_parts, homes_of, joins_images, lower_joining
 from graphopt.program.regions.images.operators import lower_images
 from graphopt.program.regions.images.pointwise import lower_pointwise
 from graphopt.program.regions.kernels import Kernels
@@ -122,7 +122,7 @@ def _lowered(
             definition = definition_by_counts(scope, node)
             by_counts |= {} if definition is None else {node: definition}
     scope.homes, scope.later_homes = homes_of(scope, computed)
-    scope.parts = parts_of(scope, computed)
+    scope.parts = parts_of(scope, computed) | channels_of_parts(scope, computed)
     by_root: dict[ir.Node, list[Tree]] = {}
     for tree in trees(computed, scope.shape):
         if tree.root is not None:

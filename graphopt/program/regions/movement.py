@@ -132,19 +132,28 @@ def _queries_of(scope: Scope, result: ir.Value, place: View) -> dict[ir.Value, V
     value = required_input(node, 0)
     if scope.shape(value) != place.shape or scope.dtype(value) is not place.dtype:
         return {}
-    aim: View | None = place
-    while aim is not None and len(value.uses()) == 1 and not value.is_graph_output():
+    found = list(turned_back(scope, value, place))
+    alone = all(len(one.uses()) == 1 and not one.is_graph_output() for one, _ in found)
+    made, there = found[-1]
+    return {made: there} if alone and made.producer() is not None else {}
+
+
+def turned_back(scope: Scope, value: ir.Value, aim: View) -> Iterator[tuple[ir.Value, View]]:
+    """A value that is to lie at `aim`, and what it is with other dims, of which each lies where it then is.
+
+    The last one is computed, unless it cannot lie so.
+    """
+    there: View | None = aim
+    while there is not None:
+        yield value, there
         producer = value.producer()
-        if producer is None:
-            return {}
+        if producer is None or producer.op_type not in ("Transpose", *RESHAPES):
+            return
+        value = required_input(producer, 0)
         if producer.op_type == "Transpose":
-            aim, value = aim.transposed(_inverse(permutation(producer, len(aim.shape)))), required_input(producer, 0)
-        elif producer.op_type in RESHAPES:
-            value = required_input(producer, 0)
-            aim = aim.reshaped(scope.shape(value))
+            there = there.transposed(_inverse(permutation(producer, len(there.shape))))
         else:
-            return {value: aim}
-    return {}
+            there = there.reshaped(scope.shape(value))
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:

@@ -82,7 +82,9 @@ class Scope:
         self.tight = tight  # whether a result may lie less well where that saves memory
         self.places: dict[ir.Value, View] = {}
         self.dense_copies: dict[ir.Value, View] = {}  # row-major copies of values that lie otherwise
-        self.block_copies: dict[tuple[ir.Value, int], Image] = {}  # copies in blocks of so many channels
+        self.block_copies: dict[
+            tuple[ir.Value, int], Image
+        ] = {}  # copies in blocks of so many channels; 0: of all of them
         self.homes: dict[ir.Value, Home] = {}  # where images should lie to be concatenated without copies
         self.later_homes: dict[ir.Value, Home] = {}  # and from when they are first concatenated, where memory is tight
         self.parts: dict[ir.Value, View] = {}  # where others should be computed to be concatenated without copies
@@ -293,6 +295,10 @@ class Scope:
         if home is not None and layout.order == "NCHWc" and (apart or self.laid(value, layout) == layout):
             self.images[value] = Image(home.buffer, dtype, shape, self.laid(value, layout), home.offset)
             return self.images[value]
+        part = self._part(value) if apart and at_home and layout.order == "NHWC" else None
+        if part is not None:
+            self.images[value] = part
+            return part
         if value.is_graph_output() and layout.elements == prod(shape) and not self.counted(value):
             image = Image(self.output(value), dtype, shape, layout)
             view = image.view()
@@ -306,10 +312,17 @@ class Scope:
 
     def laid(self, value: ir.Value, layout: Layout) -> Layout:
         """The layout that `image` gives a value: as far apart as in the images that it is a part of."""
-        home = self.homes.get(value)
+        home, part = self.homes.get(value), self._part(value) if layout.order == "NHWC" else None
+        if part is not None:
+            return part.layout
         if home is None or layout.order != "NCHWc":
             return layout
         return replace(layout, within=home.within, among=home.among)
+
+    def _part(self, value: ir.Value) -> Image | None:
+        """The channels of larger images, all of them side by side, that a value becomes, whose sides a run sets."""
+        view = self.parts.get(value) if self.any_sides else None
+        return None if view is None else Image.of_channels(view)
 
     def place_is_dense(self, value: ir.Value) -> bool:
         """Whether a value lies row-major in a buffer of its own."""

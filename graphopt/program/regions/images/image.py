@@ -37,6 +37,20 @@ class Image:
             return None
         return cls(view.buffer, view.dtype, view.shape, layout, view.offset)
 
+    @classmethod
+    def of_channels(cls, view: View) -> Image | None:
+        """The same place as images whose channels come last, where they are all or some of those of larger images."""
+        if not is_image(view.shape):
+            return None
+        layout = layout_of(view.shape, "NHWC")
+        if view.shape[1] > 1 and view.strides[1] == 1 and view.strides[-1] > view.shape[1]:
+            layout = replace(layout, pitch=view.strides[-1])
+        expected = strides_of(layout, len(view.shape))
+        assert expected is not None, "all channels are one block"
+        steps = zip(view.shape, view.strides, expected, strict=True)
+        lies = all(size == 1 or stride == one for size, stride, one in steps)
+        return cls(view.buffer, view.dtype, view.shape, layout, view.offset) if lies else None
+
     @property
     def place(self) -> Place:
         """The start of the storage."""
@@ -57,9 +71,12 @@ class Image:
     def part(self, axis: int, start: int, shape: tuple[int, ...]) -> Image:
         """Some of the channels, planes, rows or columns, from `start` on along an axis: where they are.
 
-        Channels begin with a block.
+        Channels begin with a block, where not all lie side by side.
         """
         layout = self.layout
+        if axis == 1 and layout.order == "NHWC":
+            made = replace(layout, channels=shape[1], block=0, pitch=layout.column_stride)
+            return replace(self, shape=shape, layout=made, offset=self.offset + start)
         if axis == 1:
             made = replace(layout, channels=shape[1], among=layout.among or layout.blocks)
             return replace(self, shape=shape, layout=made, offset=self.offset + layout.position(0, start, (0, 0, 0)))
@@ -144,7 +161,7 @@ def is_spaced(view: View) -> bool:
 
 def whole_layout(layout: Layout) -> Layout:
     """The layout of a result that lies like these images: in storage of its own where they are a part of others."""
-    return replace(layout, within=None, among=None)
+    return replace(layout, within=None, among=None, pitch=None)
 
 
 def layout_of(shape: tuple[int, ...], order: Order, block: int = 0) -> Layout:

@@ -5,6 +5,9 @@ therefore written to its place in the result, and so is one that becomes some of
 those of the result are. A result that is concatenated again lies in the larger one: in a DenseNet, all concatenations
 of a stage are the first blocks of one buffer. Where memory is tight and the first of them is made in tiles, that buffer
 is not held from the first tile on: the value moves there when it is first concatenated.
+
+Images whose sides a run sets have all their channels side by side. Those that are concatenated are some of the channels
+of the result, one pixel as far from the next as there.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ from math import prod
 
 import onnx_ir as ir
 
-from graphopt.model.nodes import TILED, int_attribute, required_input
+from graphopt.model.nodes import OF_ANY_SIDES, TILED, int_attribute, required_input
+from graphopt.model.operators.movement import permutation
 from graphopt.program.regions.buffer import Buffer
+from graphopt.program.regions.fusion import is_anchor, is_elementwise
 from graphopt.program.regions.images.image import Home, Image, is_image, layout_of
 from graphopt.program.regions.images.sources import block_of, by_strides, image_of, result_layout
+from graphopt.program.regions.movement import turned_back
 from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
 from graphopt.program.regions.waiting import FAR, last_read
 from kernels.dtype import DType
 from kernels.templates.convolution.layout import Layout
@@ -52,7 +59,7 @@ def lower_joining(scope: Scope, node: ir.Node) -> None:
     aim = scope.image(output, layout_of(scope.shape(output), "NHWC") if scope.any_sides else _layout(scope, output))
     first = 0
     for value, source in zip(values, sources, strict=True):
-        if axis == 1:
+        if axis == 1 and aim.layout.order != "NHWC":
             there = aim.offset + first // aim.layout.block * aim.layout.block_stride
             if (source.buffer, source.offset) != (aim.buffer, there) or first % aim.layout.block:
                 scope.convert(source, aim, first, (node,))
@@ -70,13 +77,16 @@ def _is_last(scope: Scope, value: ir.Value) -> bool:
     """Whether a value lies as images of floats whose channels come last."""
     if scope.dtype(value) is not DType.F32 or not is_image(scope.shape(value)):
         return False
-    image = scope.images.get(value) or Image.of_view(scope.place(value))
+    image = scope.images.get(value) or Image.of_channels(scope.place(value))
     return image is not None and image.layout.order == "NHWC"
 
 
 def _source(scope: Scope, value: ir.Value) -> Image:
     """Where a value lies as images, of whatever type."""
-    return scope.images.get(value) or image_of(scope, value)
+    found = scope.images.get(value)
+    if found is None and scope.any_sides:
+        found = Image.of_channels(scope.place(value))
+    return found or image_of(scope, value)
 
 
 def _move(scope: Scope, value: ir.Value, buffer: Buffer, offset: int) -> None:
@@ -154,6 +164,71 @@ def _outlives(scope: Scope, value: ir.Value, node: ir.Node, place: Mapping[ir.No
     if not place or 2 * prod(scope.shape(value)) > prod(scope.shape(whole)):
         return False
     return last_read(value, place) > max(last_read(whole, place), place[node])
+
+
+def channels_of_parts(scope: Scope, nodes: Iterable[ir.Node]) -> dict[ir.Value, View]:
+    """Where images of any sides should be computed that become channels of others, all of which lie side by side.
+
+    As of blocks the last Concat of a value decides, and what is concatenated before is the first channels of it.
+    """
+    if not scope.any_sides or scope.tight:
+        return {}
+    order, lying = list(nodes), dict[ir.Value, View]()
+    last = _joined_last(scope, order)
+    for node in reversed(order):
+        output, axis = node.outputs[0], _axis(scope, node)
+        shape = scope.shape(output)
+        if node.op_type != "Concat" or output not in last or scope.counted(output):
+            continue
+        values = [required_input(node, position) for position in range(len(node.inputs))]
+        first, whole = lying.get(values[0]), lying.get(output)
+        if whole is None and first is not None:
+            whole = replace(first, shape=shape)
+            if [lying.get(value) for value in values] != _cut(scope, whole, values, axis):
+                whole = None
+        if whole is None:
+            buffer = scope.temporary("joined", output.name, DType.F32.bytes * prod(shape))
+            whole = View.dense(buffer, DType.F32, shape)
+            if axis == 1:
+                whole = View.dense(buffer, DType.F32, (shape[0], *shape[2:], shape[1]))
+                whole = whole.transposed((0, len(shape) - 1, *range(1, len(shape) - 1)))
+        lying[output] = whole
+        for value, part in zip(values, _cut(scope, whole, values, axis), strict=True):
+            lying.setdefault(value, part)
+    made = [[*turned_back(scope, value, part)][-1] for value, part in lying.items()]
+    return {one: there for one, there in made if one.producer() is not None and not one.is_graph_output()}
+
+
+def _cut(scope: Scope, whole: View, values: Iterable[ir.Value], axis: int) -> list[View]:
+    """Where values lie that follow one another along an axis."""
+    counts = [scope.shape(value)[axis] for value in values]
+    starts = [0, *accumulate(counts)]
+    return [whole.sliced(axis, start, count) for start, count in zip(starts, counts, strict=False)]
+
+
+def _joined_last(scope: Scope, nodes: Iterable[ir.Node]) -> set[ir.Value]:
+    """Images of floats that are likely to have their channels last, and what is joined along the last dim of others.
+
+    What is taken apart and joined again, as windows are, is not.
+    """
+    last, computed = set[ir.Value](), set[ir.Value]()
+    for node in nodes:
+        output, axis = node.outputs[0], _axis(scope, node)
+        if scope.dtype(output) is not DType.F32 or not is_image(scope.shape(output)):
+            continue
+        rank = len(scope.shape(output))
+        if is_elementwise(node) or is_anchor(node) or (node.op_type == "Transpose" and node.inputs[0] in computed):
+            computed.add(output)
+        if axis == rank - 1:
+            is_last = any(value in computed for value in node.inputs)
+        elif axis == 1 or is_elementwise(node):
+            is_last = any(value in last for value in node.inputs)
+        else:
+            is_turned = node.op_type == "Transpose" and permutation(node, rank) == (0, rank - 1, *range(1, rank - 1))
+            is_last = is_turned or OF_ANY_SIDES in node.metadata_props
+        if is_last:
+            last.add(output)
+    return last
 
 
 def _has_room(home: Home, layout: Layout) -> bool:

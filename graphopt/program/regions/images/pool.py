@@ -54,7 +54,8 @@ def lower_pool(scope: Scope, tree: Tree) -> None:
         whole(before, 0), shape[1],
     )  # fmt: skip
     counted = bool(int_attribute(node, "count_include_pad", 0))
-    _build(scope, tree, source, Pooling(windows, _KINDS[node.op_type], counted, whole(after, 0)), node.outputs[0])
+    problem = Pooling(windows, _KINDS[node.op_type], counted, whole(after, 0) if counted else (0, 0, 0))
+    _build(scope, tree, source, problem, node.outputs[0])
     if any_sides:
         by_strides(scope, root_of(tree).outputs[0])
 
@@ -71,7 +72,7 @@ def _global(scope: Scope, source: Image, node: ir.Node) -> Pooling:
     reduced = whole(tuple(int(axis in axes) for axis in range(2, rank)), 1)
     window = tuple(size if gone else 1 for size, gone in zip(layout.size, reduced, strict=True))
     output = tuple(1 if gone else size for size, gone in zip(layout.size, reduced, strict=True))
-    made = replace(layout, size=output, within=None, among=None)  # type: ignore[arg-type]
+    made = replace(whole_layout(layout), size=output)  # type: ignore[arg-type]
     return Pooling(Convolution(layout, made, window, groups=layout.channels), _KINDS[node.op_type])  # type: ignore[arg-type]
 
 

@@ -50,15 +50,18 @@ def vector_image(scope: Scope, value: ir.Value) -> Image:
     found = image_of(scope, value)
     if side_by_side(found.layout, scope.target.lanes()):
         return found
-    block = block_of(scope.target)
-    order = "NCHWc" if found.layout.channels >= block else "NHWC"
-    layout = layout_of(found.shape, order, block)  # type: ignore[arg-type]
+    layout = vector_layout(found.shape, block_of(scope.target))
     buffer = scope.temporary("blocked", value.name, found.dtype.bytes * layout.elements)
     made = Image(buffer, found.dtype, found.shape, layout)
     scope.convert(found, made)
     scope.place(value)  # those who want strides still find it where it was
     scope.images[value] = made
     return made
+
+
+def vector_layout(shape: tuple[int, ...], block: int) -> Layout:
+    """The layout of images whose channels lie side by side: in blocks, or all of less than one."""
+    return layout_of(shape, "NCHWc" if shape[1] >= block else "NHWC", block)
 
 
 def by_strides(scope: Scope, value: ir.Value) -> None:
@@ -69,15 +72,20 @@ def by_strides(scope: Scope, value: ir.Value) -> None:
 
 
 def channels_last(scope: Scope, value: ir.Value) -> Image:
-    """A value as images whose channels lie side by side, all of them."""
-    found = image_of(scope, value)
+    """A value as images whose channels lie side by side, all of them; these may be some of those of larger images.
+
+    Those who read it so share the copy, where there must be one.
+    """
+    there = None if value in scope.images or scope.dtype(value) is not DType.F32 else scope.place(value)
+    found = (None if there is None else Image.of_channels(there)) or image_of(scope, value)
     if found.layout.order == "NHWC":
         return found
-    layout = layout_of(found.shape, "NHWC")
-    buffer = scope.temporary("channels last", value.name, found.dtype.bytes * layout.elements)
-    made = Image(buffer, found.dtype, found.shape, layout)
-    scope.convert(found, made)
-    return made
+    if (value, 0) not in scope.block_copies:
+        layout = layout_of(found.shape, "NHWC")
+        buffer = scope.temporary("channels last", value.name, found.dtype.bytes * layout.elements)
+        scope.block_copies[value, 0] = Image(buffer, found.dtype, found.shape, layout)
+        scope.convert(found, scope.block_copies[value, 0])
+    return scope.block_copies[value, 0]
 
 
 def _in_blocks(scope: Scope, value: ir.Value, block: int) -> Image:
