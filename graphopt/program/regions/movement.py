@@ -175,6 +175,12 @@ def join_tiles(scope: Scope, node: ir.Node) -> None:
 def _concat(scope: Scope, node: ir.Node) -> None:
     output = node.outputs[0]
     axis = int_attribute(node, "axis", 0) % len(scope.shape(output))
+    shapes = [scope.shape(value) for value in node.inputs if value is not None]
+    if not fit_along(axis, shapes):  # as at a size at which the model does not run
+        given = ", ".join(str(list(shape)) for shape in shapes)
+        raise NotLowered(
+            f"Concat '{node.name or output.name}' joins {given} along axis {axis}, which do not fit one another."
+        )
     together = None if output in scope.parts or output.is_graph_output() else _together(scope, node, axis)
     if together is not None:
         scope.places[output] = together
@@ -186,6 +192,11 @@ def _concat(scope: Scope, node: ir.Node) -> None:
         if 0 not in part.shape:
             scope.copy(part, whole.sliced(axis, start, part.shape[axis]), (node,))
         start += part.shape[axis]
+
+
+def fit_along(axis: int, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether values of these dims can be joined along an axis: all other dims are equal."""
+    return len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) == 1
 
 
 def _together(scope: Scope, node: ir.Node, axis: int) -> View | None:

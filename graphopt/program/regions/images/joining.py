@@ -25,7 +25,7 @@ from graphopt.program.regions.buffer import Buffer
 from graphopt.program.regions.fusion import is_anchor, is_elementwise
 from graphopt.program.regions.images.image import Home, Image, is_image, layout_of
 from graphopt.program.regions.images.sources import block_of, by_strides, image_of, result_layout
-from graphopt.program.regions.movement import turned_back
+from graphopt.program.regions.movement import fit_along, turned_back
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from graphopt.program.regions.waiting import FAR, last_read
@@ -259,10 +259,10 @@ def _layout(scope: Scope, value: ir.Value) -> Layout:
 
 def _axis(scope: Scope, node: ir.Node) -> int:
     """The axis along which a Concat joins images; 0 where it joins batches, or anything else."""
-    if node.op_type != "Concat" or node.domain not in ("", "ai.onnx"):
+    if node.op_type != "Concat" or node.domain not in ("", "ai.onnx") or not is_image(scope.shape(node.outputs[0])):
         return 0
-    shape = scope.shape(node.outputs[0])
-    return int_attribute(node, "axis", 0) % len(shape) if is_image(shape) else 0
+    axis = int_attribute(node, "axis", 0) % len(scope.shape(node.outputs[0]))
+    return axis if fit_along(axis, [scope.shape(required_input(node, at)) for at in range(len(node.inputs))]) else 0
 
 
 def _fits(scope: Scope, node: ir.Node, axis: int) -> bool:

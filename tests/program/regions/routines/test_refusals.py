@@ -46,6 +46,9 @@ REFUSED = {
         "g (float[2,3,4] x, float[3,4,5] w) => (float[2,3,5] y) { [n] y = MatMul(x, w) }",
     r"MatMul 'n' has operands of \[2, 3, 4\] and \[3, 4, 5\], which do not fit one another":
         "g (int32[2,3,4] x, int32[3,4,5] w) => (int32[2,3,5] y) { [n] y = MatMul(x, w) }",
+    r"Concat 'n' joins \[1, 16, 8, 8\], \[1, 16, 9, 8\] along axis 1, which do not fit one another":
+        "g (float[1,16,8,8] x, float[1,16,9,8] z, float[16,16,1,1] w) => (float[1,32,8,8] y) {"
+        " a = Conv(x, w) b = Conv(z, w) [n] c = Concat<axis = 1>(a, b) y = Relu(c) }",
     "MaxUnpool 'n' has other indices than elements":
         "g (float[1,3,4] x, int64[1,3,5] i) => (float[1,3,8] y) {"
         " [n] y = MaxUnpool<kernel_shape = [2], strides = [2]>(x, i) }",
