@@ -37,7 +37,8 @@ from kernels.templates.convolution.winograd_choice import Winograd
 
 PADDED_BY_INPUT = 11
 PLANE = 2  # sides at most of images whose kernels take them from the run
-FEW = 16  # of the depth of a product with a row of the kernel
+FEW, FEWEST = 16, 8  # of the depth of a product with a row of the kernel: of any and of narrow results
+NARROW = 32  # channels of a result whose sums are read again for less than it takes to copy what windows see
 
 
 def convolution(writer: Writer, sides: Sides) -> None:
@@ -201,7 +202,8 @@ def _weights(writer: Writer) -> Weights | None:
 def _products(writer: Writer, x: ir.Value, w: Weights, dilations: Sequence[int], strides: Sequence[int]) -> ir.Value:
     """The sum of products with rows of the kernel, of images whose channels lie behind."""
     taps = w.shape[2:]
-    by_row = len(taps) - 1 if taps[-1] * w.shape[1] >= FEW else 0  # of few channels all taps are one product's
+    least = FEWEST if len(w) <= NARROW else FEW
+    by_row = len(taps) - 1 if taps[-1] * w.shape[1] >= least else 0  # of few channels all taps are one product's
     last = writer.parts(x, taps[by_row:], dilations[by_row:], strides[by_row:], 1 + by_row)
     columns = last[0] if len(last) == 1 else writer.add("Concat", last, {"axis": 1 + len(strides)})
     rows = np.moveaxis(w, (0, 1), (-1, -2)).reshape(-1, len(last) * w.shape[1], len(w))
