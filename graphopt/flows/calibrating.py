@@ -40,10 +40,10 @@ def parted(feeds: list[Feed]) -> tuple[list[Feed], list[Feed]]:
     return feeds[:-held], feeds[-held:]
 
 
-def drawn(model: ir.Model) -> list[Feed]:
-    """Seeded feeds. Raises OptionError for inputs that no value suits."""
+def drawn(model: ir.Model, sizes: Mapping[str, int]) -> list[Feed]:
+    """Seeded feeds with dynamic dims of some sizes, else of 1. Raises OptionError for inputs that no value suits."""
     try:
-        return [make_feed(inputs_of(model), {}, draw) for draw in DRAWN]
+        return [make_feed(inputs_of(model), sizes, draw) for draw in DRAWN]
     except ValueError as error:
         raise OptionError(f"no feed can be drawn for this model: {error}; give data.") from error
 

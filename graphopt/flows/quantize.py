@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,8 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 
+from graphopt.check.feeds import Feed
 from graphopt.check.given import Feeds
+from graphopt.check.inputs import inputs_of
+from graphopt.check.search import TRIES
+from graphopt.check.sizes import first_sizes
 from graphopt.check.verification import Verification
 from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.calibrating import drawn, parted, samples_of
@@ -30,7 +36,8 @@ from graphopt.model.text import Progress, binary_size, silent
 from graphopt.quantization.formats import FORMATS, FormatName, Options
 from graphopt.quantization.graph import named
 from graphopt.quantization.latency import ENGINES, Call, Engine, InOnnxRuntime, Latency, Timed, readings
-from graphopt.quantization.search import AIMS, Aim, Found, Task, outputs_of, search
+from graphopt.quantization.search import AIMS, Aim, Found, Task, search
+from graphopt.quantization.simulation import session_of
 
 if TYPE_CHECKING:
     from graphopt.flows import compile as compiling
@@ -155,16 +162,16 @@ def quantized_by(
     if held > SINGLE_FILE_LIMIT:
         raise OptionError("the weights take more than 1.9 GB, which ONNX Runtime's quantizers do not read.")
     feeds = None if data is None else samples_of(original, data)
-    calibrated, measured = ([], drawn(original)) if feeds is None else parted(feeds)
     say("optimizing")
     opset = original.graph.opset_imports.get("", 1)
     better = optimize(original, opset=OPSET if opset < OPSET else None)
     if better.verification.status == "different":
         raise VerificationError(f"no verified model could be made to begin with: {better.verification.reason}")
     proto = _prepared(better.to_proto())
+    calibrated, measured = ([], []) if feeds is None else parted(feeds)
+    measured = _running(proto, _drawn(original) if feeds is None else [measured])
     feeds_of = [[{name: np.asarray(value) for name, value in one.items()} for one in group]
                 for group in (calibrated, measured)]  # fmt: skip
-    _require_running(proto, feeds_of[1][0])
     found = search(
         Task(proto, feeds_of[0], feeds_of[1], tuple(formats), minimize, budget_error, latency, say)  # type: ignore[arg-type]
     )
@@ -194,12 +201,26 @@ class _InProgram:
         return made.program.bind(feed)
 
 
-def _require_running(proto: onnx.ModelProto, feed: Mapping[str, np.ndarray]) -> None:
-    """Raise VerificationError for a model that ONNX Runtime does not run on its data."""
-    try:
-        outputs_of(proto, [dict(feed)])
-    except Exception as error:  # those of ONNX Runtime share no base class
-        raise VerificationError(f"ONNX Runtime does not run the model, which is to be quantized: {error}") from error
+def _drawn(model: ir.Model) -> Iterator[list[Feed]]:
+    """Seeded feeds with sizes for dynamic dims, the likeliest first."""
+    return (drawn(model, sizes) for sizes in itertools.islice(first_sizes(inputs_of(model)), TRIES))
+
+
+def _running(proto: onnx.ModelProto, groups: Iterable[list[Feed]]) -> list[Feed]:
+    """The first of some feeds that ONNX Runtime runs the model on; raises VerificationError where there are none."""
+    session: ort.InferenceSession | None = None
+    failure: Exception | None = None
+    for feeds in groups:
+        try:
+            session = session or session_of(proto)
+            session.run(None, dict(feeds[0]))
+        except Exception as error:  # those of ONNX Runtime share no base class
+            failure = failure or error
+            if session is None:
+                break
+        else:
+            return feeds
+    raise VerificationError(f"ONNX Runtime does not run the model, which is to be quantized: {failure}") from failure
 
 
 def _prepared(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -101,7 +101,7 @@ def session_of(proto: onnx.ModelProto, *, optimized: bool = True, threads: int =
     """A session of ONNX Runtime's CPU provider, with all of its optimizations or none."""
     options, levels = ort.SessionOptions(), ort.GraphOptimizationLevel
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 

@@ -111,6 +111,14 @@ def test_what_cannot_be_done_is_one_sentence(memory: Shell, options: list[str], 
     assert answer.status == status and len(lines) == 1 and said in lines[0], answer.err
 
 
+def test_the_sizes_that_are_told_suit_images(shell: Shell) -> None:
+    shell.write("images.onnx", support.model("g (float[n,3,h,v] x) => (float[n,3,h,v] y) { y = Relu(x) }", 18))
+    assert "--dim n=1 --dim h=224 --dim v=224 for example" in shell.run("memory", "images.onnx").error
+    caches = "g (float[n,2,past,4] x) => (float[n,2,past,4] y) { y = Relu(x) }"
+    shell.write("caches.onnx", support.model(caches, 18))
+    assert "--dim n=1 --dim past=1 for example" in shell.run("memory", "caches.onnx").error
+
+
 def test_tiers_that_cannot_hold_the_model_are_refused(memory: Shell) -> None:
     (memory.folder / "tiny.toml").write_text(
         'name = "tiny"\n'

@@ -48,6 +48,19 @@ def test_all_of_a_network_is_static_where_the_budget_allows_it() -> None:
     assert _rms(networks.convolutions(), written, samples) <= 0.06  # other samples than those of the budget
 
 
+def test_without_data_errors_are_measured_at_sizes_at_which_the_model_runs() -> None:
+    """An image of one pixel is smaller than the windows."""
+    w, v = (networks.normal(*dims, seed=3) / 8 for dims in ((32, 3, 7, 7), (32, 32)))
+    model = support.model(
+        """g (float[n,3,h,v] x) => (float[n,32] y) {
+            a = Conv(x, w) b = GlobalAveragePool(a) c = Flatten(b) y = MatMul(c, v)
+        }""",
+        18, w=w, v=v,
+    )  # fmt: skip
+    record = _quantized(model, minimize="size", budget_error=0.2).record()
+    assert record.error_feeds == 3 and record.bytes < record.bytes_before
+
+
 def test_other_operators_compute_in_bytes_where_that_is_faster() -> None:
     def favouring(more: int) -> Latency:
         def latency(models: Any) -> list[list[float]]:
