@@ -202,8 +202,18 @@ class _InProgram:
 
 
 def _drawn(model: ir.Model) -> Iterator[list[Feed]]:
-    """Seeded feeds with sizes for dynamic dims, the likeliest first."""
-    return (drawn(model, sizes) for sizes in itertools.islice(first_sizes(inputs_of(model)), TRIES))
+    """Seeded feeds with sizes for dynamic dims, the likeliest first; raises OptionError where none can be drawn."""
+    made, refused = False, None
+    for sizes in itertools.islice(first_sizes(inputs_of(model)), TRIES):
+        try:
+            feeds = drawn(model, sizes)
+        except OptionError as error:
+            refused = refused or error
+            continue
+        made = True
+        yield feeds
+    if refused is not None and not made:
+        raise refused
 
 
 def _running(proto: onnx.ModelProto, groups: Iterable[list[Feed]]) -> list[Feed]:

@@ -33,7 +33,7 @@ def _model() -> ir.Model:
 
 @pytest.fixture
 def lowered() -> Lowered:
-    return lower(_model(), host())
+    return lower(_model(), host(), exact=True)  # of direct kernels alone, which are few
 
 
 class _Figures(Trial):

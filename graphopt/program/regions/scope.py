@@ -82,9 +82,7 @@ class Scope:
         self.tight = tight  # whether a result may lie less well where that saves memory
         self.places: dict[ir.Value, View] = {}
         self.dense_copies: dict[ir.Value, View] = {}  # row-major copies of values that lie otherwise
-        self.block_copies: dict[
-            tuple[ir.Value, int], Image
-        ] = {}  # copies in blocks of so many channels; 0: of all of them
+        self.block_copies: dict[tuple[ir.Value, int], Image] = {}  # in blocks of so many channels; 0: of all of them
         self.homes: dict[ir.Value, Home] = {}  # where images should lie to be concatenated without copies
         self.later_homes: dict[ir.Value, Home] = {}  # and from when they are first concatenated, where memory is tight
         self.parts: dict[ir.Value, View] = {}  # where others should be computed to be concatenated without copies
