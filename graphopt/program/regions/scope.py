@@ -288,39 +288,31 @@ class Scope:
         `apart`: whether its rows may lie as far apart as those of larger images, which it is a part of; `at_home`:
         whether it may lie in these.
         """
-        dtype, shape = self.dtype(value), self.shape(value)
-        home = self.homes.get(value) if at_home else None
-        if home is not None and layout.order == "NCHWc" and (apart or self.laid(value, layout) == layout):
-            self.images[value] = Image(home.buffer, dtype, shape, self.laid(value, layout), home.offset)
-            return self.images[value]
-        part = self._part(value) if apart and at_home and layout.order == "NHWC" else None
-        if part is not None:
-            self.images[value] = part
-            return part
+        dtype, shape, there = self.dtype(value), self.shape(value), self._among(value, layout) if at_home else None
+        if there is not None and (apart or there.layout == layout):
+            self.images[value] = there
+            return there
         if value.is_graph_output() and layout.elements == prod(shape) and not self.counted(value):
             image = Image(self.output(value), dtype, shape, layout)
             view = image.view()
             if view is not None and view.is_dense:
                 self.images[value], self.places[value] = image, View.dense(image.buffer, dtype, shape)
                 return image
-        self.images[value] = Image(
-            self.temporary("value", value.name, dtype.bytes * layout.elements), dtype, shape, layout
-        )
+        buffer = self.temporary("value", value.name, dtype.bytes * layout.elements)
+        self.images[value] = Image(buffer, dtype, shape, layout)
         return self.images[value]
 
     def laid(self, value: ir.Value, layout: Layout) -> Layout:
         """The layout that `image` gives a value: as far apart as in the images that it is a part of."""
-        home, part = self.homes.get(value), self._part(value) if layout.order == "NHWC" else None
-        if part is not None:
-            return part.layout
-        if home is None or layout.order != "NCHWc":
-            return layout
-        return replace(layout, within=home.within, among=home.among)
+        there = self._among(value, layout)
+        return layout if there is None else there.layout
 
-    def _part(self, value: ir.Value) -> Image | None:
-        """The channels of larger images, all of them side by side, that a value becomes, whose sides a run sets."""
-        view = self.parts.get(value) if self.any_sides else None
-        return None if view is None else Image.of_channels(view)
+    def _among(self, value: ir.Value, layout: Layout) -> Image | None:
+        """Where a value lies in larger images: in some of their blocks, or channels where a run sets the sides."""
+        if layout.order == "NHWC" and self.any_sides and value in self.parts:
+            return Image.of_channels(self.parts[value])
+        home = self.homes.get(value) if layout.order == "NCHWc" else None
+        return None if home is None else home.image(self.dtype(value), self.shape(value), layout)
 
     def place_is_dense(self, value: ir.Value) -> bool:
         """Whether a value lies row-major in a buffer of its own."""

@@ -133,6 +133,10 @@ class Home:
     within: Triple  # planes, rows and columns of the larger images
     among: int  # and their blocks of channels
 
+    def image(self, dtype: DType, shape: tuple[int, ...], layout: Layout) -> Image:
+        """A value in a layout, as far apart as in the larger images."""
+        return Image(self.buffer, dtype, shape, replace(layout, within=self.within, among=self.among), self.offset)
+
 
 def channel_stride(layout: Layout) -> int | None:
     """Elements from one channel to the next; None where blocks make it uneven."""

@@ -93,8 +93,7 @@ def _move(scope: Scope, value: ir.Value, buffer: Buffer, offset: int) -> None:
     """Let later readers find a value where it has just been copied, if that is its later home."""
     home = scope.later_homes.get(value)
     if home is not None and (home.buffer, home.offset) == (buffer, offset):
-        layout = replace(_layout(scope, value), within=home.within, among=home.among)
-        scope.images[value] = Image(buffer, scope.dtype(value), scope.shape(value), layout, offset)
+        scope.images[value] = home.image(scope.dtype(value), scope.shape(value), _layout(scope, value))
 
 
 def homes_of(scope: Scope, nodes: Iterable[ir.Node]) -> tuple[dict[ir.Value, Home], dict[ir.Value, Home]]:
@@ -240,8 +239,8 @@ def _has_room(home: Home, layout: Layout) -> bool:
 
 def _parts(scope: Scope, output: ir.Value, values: Iterable[ir.Value], axis: int, whole: Home) -> list[Home]:
     """Where operands lie in the images that a Concat makes of them."""
-    layout = replace(_layout(scope, output), within=whole.within, among=whole.among)
-    image = Image(whole.buffer, scope.dtype(output), scope.shape(output), layout, whole.offset)
+    image = whole.image(scope.dtype(output), scope.shape(output), _layout(scope, output))
+    layout = image.layout
     shapes = [scope.shape(value) for value in values]
     starts = [0, *accumulate(shape[axis] for shape in shapes)]
     offsets = [

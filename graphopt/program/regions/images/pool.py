@@ -70,10 +70,10 @@ def _global(scope: Scope, source: Image, node: ir.Node) -> Pooling:
     layout, rank = source.layout, len(source.shape)
     axes = _reduced(scope, node) if node.op_type in ("ReduceMean", "ReduceMax") else frozenset(range(2, rank))
     reduced = whole(tuple(int(axis in axes) for axis in range(2, rank)), 1)
-    window = tuple(size if gone else 1 for size, gone in zip(layout.size, reduced, strict=True))
-    output = tuple(1 if gone else size for size, gone in zip(layout.size, reduced, strict=True))
-    made = replace(whole_layout(layout), size=output)  # type: ignore[arg-type]
-    return Pooling(Convolution(layout, made, window, groups=layout.channels), _KINDS[node.op_type])  # type: ignore[arg-type]
+    window = whole(tuple(size if gone else 1 for size, gone in zip(layout.size, reduced, strict=True)), 1)
+    output = whole(tuple(1 if gone else size for size, gone in zip(layout.size, reduced, strict=True)), 1)
+    made = replace(whole_layout(layout), size=output)
+    return Pooling(Convolution(layout, made, window, groups=layout.channels), _KINDS[node.op_type])
 
 
 def is_global(scope: Scope, node: ir.Node) -> bool:
