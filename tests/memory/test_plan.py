@@ -133,15 +133,29 @@ def test_planners_are_asked_for_the_budget_and_then_for_what_they_may_overcount(
     best = best_order(memory)
     budget = best.packing.arena_size - 1
     with pytest.raises(BudgetNotKept) as refused:
-        within(memory, budget, start=best, work=2_000_000)
+        within(memory, budget, start=best, work=2_000_000_000)
     assert refused.value.least == budget + 1
     given = tuple(operator.name for operator in memory.graph.operators)
     bases = [memory.graph, *([memory.graph.in_order(best.order)] if best.order != given else [])]
     ways = [(sums, rooms) for sums in (True, False) for rooms in (False, True)]
-    small = [condense(base, sums=sums, rooms=rooms) for base in bases for sums, rooms in ways]
-    different = [one for at, one in enumerate(small) if one not in small[:at]]
-    work = 2_000_000 // (5 * len(different))
+    small = [[condense(base, sums=sums, rooms=rooms) for sums, rooms in ways] for base in bases]
+    different = [one for ones in small for at, one in enumerate(ones) if one not in ones[:at]]
+    work = 2_000_000_000 // (5 * len(different))
     assert asked == [(int(budget * aim), work) for _ in different for aim in (1.0, 1.15)]
+    asked.clear()
+    with pytest.raises(BudgetNotKept):
+        within(memory, budget, start=best, work=2_000)
+    assert asked == [(int(budget * aim), 2_000 // 5) for aim in (1.0, 1.15)], "little work is not shared among graphs"
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5])
+def test_little_work_finds_what_a_training_step_may_compute_again(share: float) -> None:
+    """Its activations are the peak: much less is possible for a little more time, and `graphopt memory` says so."""
+    step = graphopt.train_step(models.load("squeezenet1_1"), loss="cross-entropy")
+    memory = model_memory(step.model)
+    start = best_order(memory, work=300_000_000)
+    planned = within(memory, int(start.packing.arena_size * share), start=start, work=300_000_000)
+    assert planned.packing.arena_size <= share * start.packing.arena_size and planned.time < 1.2 * start.time
 
 
 def test_aims_follow_what_plans_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -20,6 +21,7 @@ from memplan.remat.recompute import recompute
 RECOMPUTE_WORK = 30_000_000_000  # steps of searching
 CHECK_WORK = 500_000_000  # steps in which offsets within the budget are looked for, for one of many orders
 TRIES = 5  # budgets for planners, of one graph
+LEAST_STEPS = 200_000  # of a try, for each operator: planners of a large graph find nothing in less
 LOOSER, TIGHTER = 1.15, 0.995  # than what the last try makes likely
 NEAR = 0.02  # of the budget: what is left of it then buys no time
 # Ways to condense a graph for planners: joined sums, and room for slices. None is always best.
@@ -39,7 +41,8 @@ def within(memory: ModelMemory, budget: int, *, start: Planned | None = None, wo
         return start
     given = tuple(operator.name for operator in memory.graph.operators)
     bases = [memory.graph] if start.order == given else [memory.graph, memory.graph.in_order(start.order)]
-    graphs = [(base, small) for base in bases for small in _condensed(base)]
+    affordable = max(1, work // (TRIES * LEAST_STEPS * max(len(memory.graph.operators), 1)))
+    graphs = list(itertools.islice(_by_turns(bases), affordable))
     each = work // (len(graphs) * TRIES)
     found: list[Planned] = []
     arenas = [start.packing.arena_size]
@@ -52,14 +55,20 @@ def within(memory: ModelMemory, budget: int, *, start: Planned | None = None, wo
     return min(found, key=lambda one: (one.time, one.packing.arena_size))
 
 
-def _condensed(graph: Graph) -> list[Condensed]:
+def _by_turns(bases: Sequence[Graph]) -> Iterator[tuple[Graph, Condensed]]:
+    """Every base with the ways to condense it that differ, the first of each base before the second of any."""
+    for ones in itertools.zip_longest(*map(_condensed, bases)):
+        yield from ((base, small) for base, small in zip(bases, ones, strict=True) if small is not None)
+
+
+def _condensed(graph: Graph) -> Iterator[Condensed]:
     """The ways to condense a graph that differ: where nothing is in place and nothing joined, they are one."""
     different: list[Condensed] = []
     for sums, rooms in VARIANTS:
         small = condense(graph, sums=sums, rooms=rooms)
         if small not in different:
             different.append(small)
-    return different
+            yield small
 
 
 def _tries(graph: Graph, small: Condensed, budget: int, work: int) -> Iterator[Planned]:
