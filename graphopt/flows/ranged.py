@@ -54,6 +54,8 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         )
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
     dims = allowed = free.dims
+    for point in ([dim.least for dim in dims], [dim.most for dim in dims]):
+        resize(original.clone(), {}, free.at(point))  # refused before anything is made
     started = time.perf_counter()
     refused: dict[tuple[object, ...], NotLowered] = {}
 

@@ -15,9 +15,12 @@ from graphopt.errors import OptionError
 from graphopt.gradient.step import open_carried
 from graphopt.lazy import Lazy
 from graphopt.model.dimensions import DimValue, change_dims, symbols_of
+from graphopt.model.facts import Facts
 from graphopt.model.fixing import fix_inputs
 from graphopt.model.load import Source, load
+from graphopt.model.misfits import misfit
 from graphopt.model.tensors import tensors_of
+from graphopt.model.text import shown
 
 if TYPE_CHECKING:
     from graphopt.check import samples
@@ -44,7 +47,8 @@ def resize(
 ) -> None:
     """Change the model's dims as asked (`change_dims`); a fixed first dim is freed for a new `batch`.
 
-    What is freed is compared with the model as it was, sample by sample, unless `verify` is off. Raises OptionError.
+    What is freed is compared with the model as it was, sample by sample, unless `verify` is off. Raises OptionError,
+    also where operands do not fit one another at these sizes.
     """
     batch = str(dims.get("batch", ""))
     if batch.isdigit() and int(batch) and "batch" not in symbols_of(model) and _first_dims_are_fixed(model):
@@ -56,6 +60,11 @@ def resize(
         fault = samples.freed_fault(before, model)
         if fault is not None:
             raise OptionError(f"the dim cannot be freed: {fault}")
+    why = misfit(model.graph, Facts(model))
+    if why is not None:
+        sizes = [f"{name}={shown(str(size))}" for name, size in dims.items()]
+        sizes += [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
+        raise OptionError(f"the model does not run at {', '.join(sizes)}: {why}.")
 
 
 def _first_dims_are_fixed(model: ir.Model) -> bool:
