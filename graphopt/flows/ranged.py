@@ -18,9 +18,9 @@ from graphopt.flows.asked import ATTENTION, BY_SIZE, CUTTING, GROWTH, Asked, in_
 from graphopt.flows.held_to_sizes import Point, Unequal, equal_at, within_at
 from graphopt.flows.ranges import FreeDims, compared_points, point_of
 from graphopt.flows.rounded import NOT_FASTER, beyond, tolerance_of
-from graphopt.flows.source import resize
+from graphopt.flows.source import require_fit
 from graphopt.model.bodies import put_bodies
-from graphopt.model.dimensions import DimValue
+from graphopt.model.dimensions import DimValue, change_dims
 from graphopt.model.facts import Facts
 from graphopt.model.operators.contrib import CACHES
 from graphopt.model.tensors import tensors_of
@@ -36,10 +36,13 @@ from graphopt.program.regions.region import NO_CACHES, Cache
 from graphopt.program.regions.rounding import rounded_regions
 from graphopt.program.sized_inputs import with_sized_inputs
 from graphopt.program.steps import steps_of
+from graphopt.program.unifying import other_ranges
 from kernels.size import at
 from kernels.target import Target
 from kernels.templates.dots.product_choice import are_faster
 from memplan.compiling import telling
+
+MOST_CORNERS = 8  # of the ranges, at which a model is looked at before a program is made
 
 
 class NoKernelOfAnySides(NotLowered):
@@ -54,14 +57,14 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         )
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
     dims = allowed = free.dims
-    for point in ([dim.least for dim in dims], [dim.most for dim in dims]):
-        resize(original.clone(), {}, free.at(point))  # refused before anything is made
+    asked.progress("looking at sizes")
+    _require_fit(original, free)
     started = time.perf_counter()
     refused: dict[tuple[object, ...], NotLowered] = {}
 
     def sized(source: ir.Model, sizes: Mapping[str, DimValue]) -> ir.Model:
         model = source.clone()
-        resize(model, {}, sizes)
+        change_dims(model, {}, sizes)
         return model
 
     def make_of(source: ir.Model, free: FreeDims, precision: Precision, *, computing: bool, ranges: bool) -> Whole:
@@ -195,10 +198,27 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     )  # fmt: skip
 
 
+def _require_fit(original: ir.Model, free: FreeDims) -> None:
+    """Raises NotLowered where the model does not run at a corner of the ranges, or in their middle.
+
+    What it would take to make a program is spared, which then could not be compared there.
+    """
+    corners = itertools.product(*((dim.least, dim.most) for dim in free.dims))
+    middle = tuple(max(dim.least, dim.most // 2 | 1) for dim in free.dims)
+    for point in dict.fromkeys((*itertools.islice(corners, MOST_CORNERS), middle)):
+        model = original.clone()
+        change_dims(model, {}, free.at(point))
+        try:
+            require_fit(model, free.sizes_at(point))
+        except OptionError as error:
+            ways = ", or ".join(("give a range that the model takes", *other_ranges(free.dims)))
+            raise NotLowered(f"{str(error).rstrip('.')}; {ways}.") from error
+
+
 def _refusal(original: ir.Model, asked: Asked, free: FreeDims, first: NotLowered) -> NotLowered:
     """Why there is no program: operators without a kernel at any size, else what the `first` attempt says."""
     model = original.clone()
-    resize(model, {}, free.at([dim.most for dim in free.dims]))
+    change_dims(model, {}, free.at([dim.most for dim in free.dims]))
     try:
         parted = parted_of(optimized(model), asked.target, exact=asked.exact)
     except NotLowered as error:

@@ -60,11 +60,15 @@ def resize(
         fault = samples.freed_fault(before, model)
         if fault is not None:
             raise OptionError(f"the dim cannot be freed: {fault}")
+    require_fit(model, {**dims, **{name: "x".join(map(str, shape)) for name, shape in shapes.items()}})
+
+
+def require_fit(model: ir.Model, sizes: Mapping[str, DimValue]) -> None:
+    """Raises OptionError naming `sizes`, which the model has been given, where operands do not fit one another."""
     why = misfit(model.graph, Facts(model))
     if why is not None:
-        sizes = [f"{name}={shown(str(size))}" for name, size in dims.items()]
-        sizes += [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
-        raise OptionError(f"the model does not run at {', '.join(sizes)}: {why}.")
+        said = ", ".join(f"{shown(name)}={shown(str(size))}" for name, size in sizes.items())
+        raise OptionError(f"the model does not run at {said}: {why}.")
 
 
 def _first_dims_are_fixed(model: ir.Model) -> bool:

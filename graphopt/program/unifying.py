@@ -348,9 +348,15 @@ def _said(dims: Sequence[Dim], point: Point) -> str:
 
 
 def _way_out(dims: Sequence[Dim]) -> str:
-    """What to give instead: sizes alone, dims that are equal, as those of a mask and its tokens, or multiples."""
+    """What to give instead of ranges: sizes alone, or other ranges."""
     names = ", ".join(f"{dim.name}={dim.most}" for dim in dims)
-    ways = [f"it cannot be made for a range; give the sizes that you need one by one, {names} for example"]
+    alone = f"it cannot be made for a range; give the sizes that you need one by one, {names} for example"
+    return ", or ".join((alone, *other_ranges(dims)))
+
+
+def other_ranges(dims: Sequence[Dim]) -> list[str]:
+    """Ranges that models take more often: dims that are equal, as those of a mask and its tokens, and multiples."""
+    ways = []
     pairs = itertools.combinations(dims, 2)
     alike = next(((a, b) for a, b in pairs if (a.least, a.most) == (b.least, b.most)), None)
     if alike is not None:
@@ -360,4 +366,4 @@ def _way_out(dims: Sequence[Dim]) -> str:
         least, most = max(1, -(-large.least // HALVED)), large.most // HALVED
         example = f"{large.name}={HALVED}*n with n={least}..{most}"
         ways.append(f"multiples, if the model joins what it has halved, {example} for example")
-    return ", or ".join(ways)
+    return ways

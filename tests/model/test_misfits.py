@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import graphopt
-from graphopt.errors import OptionError
+from graphopt.errors import NotLowered, OptionError
 from graphopt.flows.source import read
 from graphopt.model.facts import Facts
 from graphopt.model.misfits import misfit
@@ -93,7 +93,7 @@ def test_every_command_says_so_in_the_same_words() -> None:
         graphopt.train_step(POSITIONS, loss="mse", dims=wrong)
     with pytest.raises(OptionError, match=SENTENCE):
         graphopt.optimize(POSITIONS, shapes={"x": (1, 3, 24, 24)})
-    with pytest.raises(OptionError, match=SENTENCE):
+    with pytest.raises(NotLowered, match=f"{SENTENCE}; give a range that the model takes, or say which"):
         graphopt.compile(POSITIONS, dims={"h": (24, 32), "w": (24, 32)})
 
 
