@@ -60,8 +60,11 @@ def _place(block: Block, axis: int) -> Block:
 
 
 def squares_of(noise: np.ndarray | float, scale: np.ndarray) -> float:
-    """The sum of the squares of noise in parts of the scale."""
-    shares = np.divide(noise, scale, out=np.zeros(scale.shape), where=scale > 0)
+    """The sum of the squares of noise in parts of the scale.
+
+    What is all noise, as a row of which nearly nothing is left, tells of itself alone.
+    """
+    shares = np.divide(noise, scale, out=np.zeros(scale.shape), where=(scale > 0) & (noise <= scale))
     return float(np.vdot(shares, shares))
 
 

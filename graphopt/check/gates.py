@@ -35,6 +35,7 @@ KINDS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Sign": _sign,
 }  # fmt: skip
 SQUARE = "Square"
+STEPPING = frozenset({"Ceil", "Floor", "Round", "Sign"})  # from floats to floats
 # A gate's width, in what rounding moves its operands by: of normal errors one in 370 is larger than three times their
 # root mean square. With ten times, changes of a step of 50 layers passed that were noticed with three.
 WIDTH = 3.0
@@ -92,6 +93,20 @@ class Gates:
             any_moved = any_moved or bool(near.any())
             _let_go(left, right, widths[gate.left], *(() if gate.right is None else (widths[gate.right],)))
         return found if any_moved else None
+
+
+def decides(model: ir.Model) -> bool:
+    """Whether floats of the main graph become integers, truth values or steps, which rounding may decide."""
+    facts = Facts(model)
+    for node in model.graph:
+        operator = operator_of(node)
+        is_described = operator is not None and operator.storage == "dims"
+        read = any(_is_moved(facts.dtype(value)) for value in node.inputs if value is not None)
+        if node.op_type in STEPPING or (
+            read and not is_described and not all(_is_moved(facts.dtype(value)) for value in node.outputs)
+        ):
+            return True
+    return False
 
 
 def widths_of(

@@ -33,6 +33,7 @@ STATE_SCALES = {"DynamicQuantizeLSTM": 10}
 
 # Functions of a fixed range, which engines compute to a unit of the range, and what only moves their results.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf"})
+SIGNED = frozenset({"Tanh", "Erf"})  # of these: from -1 to 1
 MOVES = frozenset(
     {
         "Identity", "Reshape", "Transpose", "Concat", "Slice", "Split", "Squeeze", "Unsqueeze", "Flatten", "Gather",

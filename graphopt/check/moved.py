@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.blocks import blocks_of
-from graphopt.check.lineage import STATE_SCALES, STEPS, SUMS
+from graphopt.check.lineage import BOUNDED, SIGNED, STATE_SCALES, STEPS, SUMS
 from graphopt.check.tolerance import SPACING
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import graphs_of
@@ -56,21 +56,46 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
     for node, kind in kinds.items():
         if kind is None or kind.numpy().name not in SPACING:
             continue
-        value, name = node.outputs[0], node.outputs[0].name
-        dims = facts.shape(value)
+        dims = facts.shape(node.outputs[0])
         along = dims[-1:] if dims and isinstance(dims[-1], int) else ()
-        factor = np.asarray(1 + SPACING[kind.numpy().name] * generator.choice([-1, 1], along)).astype(kind.numpy())
-        constant = ir.Value(name=f"{name}:factor", const_value=ir.Tensor(factor, dtype=kind), type=ir.TensorType(kind))
-        copy.graph.register_initializer(constant)
-        moved = ir.node("Mul", [value, constant])
-        copy.graph.insert_after(node, moved)
-        new = moved.outputs[0]
-        new.type, new.shape = value.type, value.shape
-        ir.convenience.replace_all_uses_with([value], [new], replace_graph_outputs=True)
-        moved.replace_input_with(0, value)
-        value.name, new.name = f"{name}:plain", name
+        factor = 1 + SPACING[kind.numpy().name] * generator.choice([-1, 1], along)
+        _put_behind(copy.graph, node, "Mul", factor, kind)
         count += 1
     return copy if count else None
+
+
+def moved_functions(model: ir.Model) -> ir.Model | None:
+    """A copy in which results of functions of a fixed range are moved by half a unit of it; None without any.
+
+    Engines compute them to that: far from zero one gives a sigmoid of 1e-12 and another none at all, and a gradient
+    behind it is all that there is in its row. Results from 0 to 1 go up alone, and stay in their range.
+    """
+    copy = model.clone()
+    facts, generator = Facts(copy), np.random.default_rng(20264)
+    nodes = [node for node in copy.graph if node.op_type in BOUNDED and not node.domain]
+    count = 0
+    for node in nodes:
+        kind, dims = facts.dtype(node.outputs[0]), facts.shape(node.outputs[0])
+        if kind is None or kind.numpy().name not in SPACING:
+            continue
+        along = dims[-1:] if dims and isinstance(dims[-1], int) else ()
+        shares = generator.uniform(LEAST_SHARE, 1, along)
+        signs = generator.choice([-1, 1], along) if node.op_type in SIGNED else 1
+        _put_behind(copy.graph, node, "Add", signs * shares * SPACING[kind.numpy().name] / 2, kind)
+        count += 1
+    return copy if count else None
+
+
+def _put_behind(graph: ir.Graph, node: ir.Node, kind: str, number: np.ndarray, dtype: ir.DataType) -> None:
+    """Combine the first result of a node with a constant; the new result takes its name and its uses."""
+    value, name = node.outputs[0], node.outputs[0].name
+    moved = ir.node(kind, [value, _constant(graph, f"{name}:moved", number, dtype)])
+    graph.insert_after(node, moved)
+    new = moved.outputs[0]
+    new.type, new.shape = value.type, value.shape
+    ir.convenience.replace_all_uses_with([value], [new], replace_graph_outputs=True)
+    moved.replace_input_with(0, value)
+    value.name, new.name = f"{name}:plain", name
 
 
 def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Model | None:

@@ -3,9 +3,10 @@
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
 optimizations are on, the model is run in float64, or in float16 as ONNX defines it where engines keep more, and the
 results of sums are moved by a unit, as another order would, and gates decide the other way where these samples leave
-open what they decide (check.gates). Numbers that are rounded to steps are moved by as much as counts as equal, for
-which of them stand beside a tie is luck. A rewrite that is right differs from the original in just that way. Samples
-are made when a difference asks for them, the cheapest first, and kept.
+open what they decide (check.gates). Results of functions of a fixed range are moved by a unit of that. Numbers that are
+rounded to steps are moved by as much as counts as equal, for which of them stand beside a tie is luck. A rewrite that
+is right differs from the original in just that way. Samples are made when a difference asks for them, the cheapest
+first, and kept.
 
 Operators that ONNX Runtime fuses are taken apart for that: their sums are moved, and float64 has no kernels for them.
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
@@ -23,10 +24,10 @@ import onnx_ir as ir
 
 from graphopt.check.double import Definition, Double, Stored, has_short_types
 from graphopt.check.feeds import EXACT, Feed
-from graphopt.check.gates import Gates, gates_of, has_squares, squares_of, widths_of
+from graphopt.check.gates import Gates, decides, gates_of, has_squares, squares_of, widths_of
 from graphopt.check.held import Held
 from graphopt.check.lineage import STATE_SCALES
-from graphopt.check.moved import moved_array, moved_steps, moved_sums, moved_weights
+from graphopt.check.moved import moved_array, moved_functions, moved_steps, moved_sums, moved_weights
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.model.bodies import put_bodies
 from graphopt.model.contrib.bodies import has_body
@@ -44,7 +45,7 @@ SMOOTH_WAYS = (
 GATED_WAYS: Mapping[str, tuple[Cut, int]] = {
     "gates": (gates_of, -1), "gates open": (gates_of, 1), "squares": (squares_of, -1), "squares up": (squares_of, 1),
 }  # fmt: skip
-WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS)
+WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS, "functions")
 SQUARES_FIRST = tuple(dict.fromkeys(("inputs", "weights", "squares", *WAYS)))
 # Of what is squared; the engine would hold as much again in a process of its own.
 OPERAND_WAYS = (*(way for way in SMOOTH_WAYS if way != "engine"), "gates", "gates open")
@@ -52,7 +53,7 @@ LATER_WAYS = ("later steps", "later steps again", "later steps once more")
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
 
 _MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
-    "weights": moved_weights, "sums": moved_sums,
+    "weights": moved_weights, "sums": moved_sums, "functions": moved_functions,
     "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
     **{way: partial(moved_steps, seed=seed, later=True) for seed, way in enumerate(LATER_WAYS)},
 }  # fmt: skip
@@ -96,10 +97,15 @@ class Noise:
         self._gated: dict[Cut, _Gated | None] = {}
         # What moves a step of Adam most is tried early: samples of a large one take long.
         self._ways = SQUARES_FIRST if has_squares(model) else WAYS
+        self._exact_ways: tuple[str, ...] = ()
 
     def samples(self, case: Case) -> Iterator[Sequence[object]]:
         """One after the other; the first ones are those that were made before."""
-        ways = EXACT_WAYS if case.draw in EXACT else self._ways
+        ways = self._ways
+        if case.draw in EXACT:
+            if not self._exact_ways:  # a function's result may stand on a tie, but where nothing decides by it
+                self._exact_ways = EXACT_WAYS if decides(self._model) else (*EXACT_WAYS, "functions")
+            ways = self._exact_ways
         if case.draw == "zeros":  # which stay zeros where numbers are moved; what biases make of them is no tie
             ways = (*ways, "sums", *STEPPED_WAYS)
         for number, way in enumerate(ways):

@@ -2,11 +2,12 @@
 
 An element may differ by some units in the last place of its own magnitude and of the largest beside it: the largest
 magnitude among the elements that share an index with it along some axis, so that scores are not judged by the scale of
-boxes in the same tensor. Beyond that it may differ by a multiple of the model's own rounding, where samples of it are
-given (check.noise): what the original gives when inputs, weights or the engine's order of summing are moved by as
-little as a unit in the last place. Integers, booleans and strings must be equal, NaN and infinity must stand in the
-same places, except where the samples show that the original does not decide them. Maps of one kind in a sequence are
-rows of an array, of the type that ONNX has for them: in Python their numbers are of float64.
+boxes in the same tensor. Numbers so small that these units are subnormal are judged as if they were normal. Beyond that
+it may differ by a multiple of the model's own rounding, where samples of it are given (check.noise): what the original
+gives when inputs, weights or the engine's order of summing are moved by as little as a unit in the last place.
+Integers, booleans and strings must be equal, NaN and infinity must stand in the same places, except where the samples
+show that the original does not decide them. Maps of one kind in a sequence are rows of an array, of the type that ONNX
+has for them: in Python their numbers are of float64.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ MULTIPLE = 10.0  # of the model's own rounding, that a result may differ by
 SPACING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 UNITS = {"float64": 32, "float32": 32, "float16": 4, "bfloat16": 4}
 LIMITS = {kind: UNITS[kind] * SPACING[kind] for kind in SPACING}
+# A unit in the last place of less is no normal number, and programs may take such numbers for zero. Those of float16
+# are ordinary numbers in the float32 in which they are computed.
+LEAST = {kind: 2.0**-126 / SPACING[kind] for kind in ("float32", "bfloat16")} | {
+    "float64": 2.0**-1022 / SPACING["float64"]
+}
 ROUGH = 1e-3  # relative, for two runs that are compared once, without samples of the rounding
 # Of quantized bytes that an engine rounds to the other step: its float32 product of at most 2**8 steps is off by up to
 # 2**-16 of one, and so far from a tie on either side lies this share of numbers that are spread evenly.
@@ -183,6 +189,7 @@ class _Floats:
         self._expected, self._found, self._nature = np.atleast_1d(expected), np.atleast_1d(found), nature
         self._spacing = SPACING[expected.dtype.name]
         self._limit = LIMITS[expected.dtype.name] if limit is None else limit
+        self._least = LEAST.get(expected.dtype.name, 0.0)
         self._blocks = tuple(blocks_of(self._expected.shape))
         self._noise: np.ndarray | None = None  # how far samples are at most
         self._undecided: np.ndarray | None = None  # where a sample is infinite or NaN otherwise
@@ -222,8 +229,7 @@ class _Floats:
         beyond = moved = 0
         for block in self._blocks:
             distance, scale, noise = self._distances(block, beside)
-            relative = np.divide(distance, scale, out=np.where(distance > 0, np.inf, 0.0), where=scale > 0)
-            max_abs, max_rel = max(max_abs, float(np.max(distance))), max(max_rel, float(np.max(relative)))
+            max_abs, max_rel = max(max_abs, float(np.max(distance))), max(max_rel, self._relative(distance, scale))
             beyond += int(np.count_nonzero(distance > limit * scale))
             if self._noise is not None:
                 squares += squares_of(noise, scale)
@@ -231,7 +237,7 @@ class _Floats:
                 moved += int(np.count_nonzero(noise > limit * scale)) if stepped else 0
         if not beyond:
             return Difference(max_abs, max_rel, None)
-        rounding, level = 0.0, float(np.sqrt(squares / self._expected.size))
+        rounding, told, level = 0.0, 0.0, float(np.sqrt(squares / self._expected.size))
         excused = stepped and beyond <= MULTIPLE * moved
         for block in self._blocks:
             distance, scale, noise = self._distances(block, beside)
@@ -241,13 +247,21 @@ class _Floats:
             noise = np.maximum(noise, level * scale)
             multiples = np.divide(over, noise, out=np.where(over > 0, np.inf, 0.0), where=noise > 0)
             rounding = max(rounding, float(np.max(multiples)))
+            measured = (noise <= scale) & (scale > self._least)
+            told = max(told, self._relative(np.where(measured, distance, 0.0), scale))
         if rounding <= MULTIPLE:
-            return Difference(max_abs, max_rel, None, rounding)
+            return Difference(max_abs, told, None, rounding)  # what is nothing but noise has no scale to be told by
         reason = f"off by {max_rel:.1e}, more than {limit:.0e} for {self._expected.dtype.name}"
         if self._noise is not None:
             times = "far more than" if not np.isfinite(rounding) or rounding > 1e6 else f"{rounding:.0f} x"
             reason += f", and {times} the model's own rounding"
         return Difference(max_abs, max_rel, reason, rounding)
+
+    def _relative(self, distance: np.ndarray, scale: np.ndarray) -> float:
+        """The largest distance in parts of the scale; infinite where something lies beside nothing but zeros."""
+        is_zero = scale <= self._least
+        found = np.divide(distance, scale, out=np.where(distance > self._limit * scale, np.inf, 0.0), where=~is_zero)
+        return float(np.max(found))
 
     def _pair(self, block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Both in float64, with zeros where they are not to be compared, and where they are of different kinds."""
@@ -267,6 +281,8 @@ class _Floats:
         one, other, _ = self._pair(block)
         distance, scale = np.abs(other - one), np.abs(one)
         scale += beside.of(block)
+        if self._least:
+            scale = np.maximum(scale, self._least)
         if self._nature.bounded:
             scale = np.maximum(scale, self._spacing / max(self._limit, self._spacing))
         if self._noise is None:

@@ -9,7 +9,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import graphopt
-from graphopt.check.moved import moved_steps, moved_sums, moved_weights
+from graphopt.check import noise
+from graphopt.check.moved import moved_functions, moved_steps, moved_sums, moved_weights
 from graphopt.check.noise import EXACT_WAYS, LATER_WAYS, WAYS, Case, Noise
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
@@ -308,3 +309,38 @@ def test_numbers_of_float16_are_stored_between_operators_of_a_large_model() -> N
     assert np.asarray(sample)[0].tolist() == [0.25] * 4
     assert np.asarray(case.outputs[0])[0, 3] > 0.5
     assert np.allclose(np.asarray(sample)[1].astype("f4"), np.asarray(case.outputs[0])[1].astype("f4"), atol=1e-3)
+
+
+def test_functions_of_a_fixed_range_move_by_half_a_unit_of_it() -> None:
+    """An engine gives a sigmoid of e^-40, another zero; the weight's gradient behind it is that or nothing."""
+    text = "g (float[4,16] x) => (float[16,16] y) { s = Sigmoid(x) t = Transpose(s) y = MatMul(t, s) }"
+    model = load(support.model(text))
+    moved = moved_functions(model)
+    assert moved is not None
+    x = np.linspace(-3, 3, 64, dtype=np.float32).reshape(4, 16)
+    x[:, 3] = -40
+    before, after = (support.session(ir.to_proto(one)).run(None, {"x": x})[0] for one in (model, moved))
+    apart = np.abs(after.astype(np.float64) - before)
+    assert apart[3].min() > 0 and apart.max() < 4 * 4 * 2.0**-24
+    tanh = moved_functions(load(support.model("g (float[64] x) => (float[64] y) { y = Tanh(x) }")))
+    assert tanh is not None
+    ends = support.session(ir.to_proto(tanh)).run(None, {"x": np.zeros(64, np.float32)})[0]
+    assert 0 < np.abs(ends).max() <= 2.0**-24 and np.sign(ends).min() == -1 and np.sign(ends).max() == 1
+    assert moved_functions(load(support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }"))) is None
+
+
+def test_a_model_may_know_a_sigmoid_where_the_engine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's is zero for -60, and e^-60 is no mistake where nothing else stands in its row.
+
+    Of a large model float64 does not tell it: there ONNX Runtime's own has none for -60 either.
+    """
+    ways = tuple(way for way in WAYS if way not in ("double", "definition"))
+    monkeypatch.setattr(noise, "WAYS", ways)
+    low = np.where(np.arange(16) == 3, -60, 0).astype(np.float32)
+    head, tail = "g (float[32,16] x) => (float[16,32] y) { b = Add(x, low)", "t = Transpose(s) y = Mul(t, two) }"
+    numbers = {"low": low, "one": np.float32(1), "two": np.float32(2)}
+    fused = support.model(f"{head} s = Sigmoid(b) {tail}", **numbers)
+    spelled_out = support.model(f"{head} c = Neg(b) e = Exp(c) d = Add(e, one) s = Div(one, d) {tail}", **numbers)
+    assert graphopt.verify(fused, spelled_out).passed
+    monkeypatch.setattr(noise, "WAYS", tuple(way for way in ways if way != "functions"))
+    assert not graphopt.verify(fused, spelled_out).passed

@@ -102,3 +102,34 @@ def test_few_quantized_bytes_may_be_a_step_off(kind: type[np.generic]) -> None:
     assert compare(plain[:9], one, nature=stepped).reason is None
     one[0] = 9
     assert compare(plain[:9], one, nature=stepped).reason is not None
+
+
+def scaled(row: float) -> np.ndarray:
+    """Ordinary numbers, but for a row of another magnitude."""
+    array = np.random.default_rng(7).standard_normal((32, 32)).astype(np.float32)
+    array[3] *= np.float32(row)
+    return array
+
+
+def test_a_row_of_which_nothing_is_left_excuses_no_other() -> None:
+    """Behind a sigmoid of zero a gradient is rounding alone, however many times the row itself."""
+    expected, sample, wrong = scaled(1e-20), scaled(1e-20), scaled(1e-20)
+    sample[3] += np.float32(1e-12)
+    wrong[3] += np.float32(1e-12)
+    assert compare(expected, wrong, samples=[sample]).reason is None
+    assert compare(expected, wrong, samples=[sample]).max_rel < 1e-6, "what is rounding alone has no scale"
+    wrong[5] *= np.float32(1.01)
+    assert "the model's own rounding" in (compare(expected, wrong, samples=[sample]).reason or "")
+
+
+def test_subnormal_numbers_may_be_zeros_and_their_sums_too() -> None:
+    expected = scaled(1e-36)
+    found = np.where(np.abs(expected) < np.finfo(np.float32).tiny * 8, np.float32(0), expected)
+    assert not np.array_equal(found, expected)
+    assert compare(expected, found).reason is None
+    expected = scaled(1e-28)
+    assert compare(expected, np.where(np.abs(expected) < 1e-29, np.float32(0), expected)).reason is not None
+    halves = np.full(64, 1e-5, np.float16)
+    assert compare(halves, np.zeros_like(halves)).reason is not None, (
+        "they are ordinary numbers where they are computed"
+    )
