@@ -28,10 +28,13 @@ def misfit(graph: ir.Graph, facts: Knowledge) -> str | None:
         doing, fits = _rule(node, facts)
         if fits is None:
             continue
-        shapes = [None if value is None else facts.shape(value) for value in node.inputs]
+        operands = node.inputs[: 1 if node.op_type == "Reshape" else None]
+        shapes = [None if value is None else facts.shape(value) for value in operands]
         if not fits(shapes):
             given = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes if shape is not None)
-            return f"{nodes.describe(node)} {doing} {given}, which do not fit one another"
+            return (
+                f"{nodes.describe(node)} {doing} {given}, which do not fit {'one another' if len(shapes) > 1 else 'it'}"
+            )
     return None
 
 
@@ -51,7 +54,7 @@ def _rule(node: ir.Node, facts: Knowledge) -> tuple[str, _Fits | None]:
     if node.op_type == "Reshape" and len(node.inputs) > 1:
         asked = facts.ints(node.inputs[1])
         if asked is not None and 0 not in asked:
-            return f"makes {'x'.join(map(str, asked))} of", lambda shapes: _hold(asked, shapes[0])
+            return f"has room for {'x'.join(map(str, asked))} and is given", lambda shapes: _hold(asked, shapes[0])
     return "", None
 
 

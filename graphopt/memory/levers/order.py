@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.memory.plan import Planned, plan, problem_of
+from graphopt.memory.plan import PACK_WORK, Planned, plan, problem_of
 from graphopt.memory.tensors import ModelMemory
 from memplan.bounds import live_peak
 from memplan.condense import condense
@@ -12,7 +12,10 @@ ORDER_WORK = 20_000_000_000  # steps of searching, as memplan counts them: about
 
 
 def best_order(memory: ModelMemory, *, work: int = ORDER_WORK) -> Planned:
-    """The order of the least live peak that was found; never worse than the order of the file."""
+    """The order of the least live peak that was found; never worse than the order of the file.
+
+    `work` are steps of searching for orders; offsets have a third as many, as far as they are usual.
+    """
     graph = memory.graph
     file_order = tuple(operator.name for operator in graph.operators)
     candidates: list[tuple[int, tuple[str, ...]]] = [(live_peak(problem_of(graph)), file_order)]
@@ -25,4 +28,4 @@ def best_order(memory: ModelMemory, *, work: int = ORDER_WORK) -> Planned:
         if not sums:  # what is joined then loses no order, and sharing is counted as if it always held
             bound = found.lower_bound
     peak, order = min(candidates, key=lambda one: one[0])
-    return plan(graph, order, lower_bound=min(bound, peak))
+    return plan(graph, order, lower_bound=min(bound, peak), work=min(PACK_WORK, work // 3))
