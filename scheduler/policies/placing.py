@@ -67,15 +67,15 @@ def place(
     there are multiprocessors.
     """
     device = problem.device
-    kernels = [problem.kernel(region, choice[region]) for region in regions]
-    most = max(len(kernel.times) for kernel in kernels)
-    times = np.array([[kernel.time(count + 1) for count in range(most)] for kernel in kernels]) + device.block_fixed_ns
+    own, tables = np.array(regions, np.int64), problem.tables
+    rows = tables.first[own] + np.array(choice, np.int64)[own]
+    times = np.take(tables.times[:, : tables.residents[rows].max()], rows, axis=0)
     striped = usual_stripes(problem) if striped is None else striped
-    counters = counters_of(problem, regions, np.array([kernel.blocks for kernel in kernels], np.int64), striped)
+    counters = counters_of(problem, regions, tables.blocks[rows], striped)
     by = np.argsort(counters.source, kind="stable")
     from_of = np.searchsorted(counters.source[by], np.arange(len(regions) + 1))
     rank = np.empty(len(regions), np.int64)
-    rank[np.lexsort((np.arange(len(regions)), -ranks[list(regions)]))] = np.arange(len(regions))
+    rank[np.lexsort((np.arange(len(regions)), -ranks[own]))] = np.arange(len(regions))
     workers = per_multiprocessor * device.multiprocessors
     order, worker, start, end = _place(
         counters.first, times, counters.into, counters.source, counters.target, counters.near, counters.halo,

@@ -19,6 +19,16 @@ Choice = tuple[int, ...]  # by region the number of its kernel, as the task grap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """All kernels of all regions, a row each."""
+
+    first: Ints  # by region the row of its first kernel
+    blocks: Ints  # by row
+    residents: Ints  # by row, from how many blocks on a multiprocessor on the time of one stays the same
+    times: Floats  # by row, of a block beside c - 1 others, with the device's fixed cost; the last stands for all more
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Regions by number, in the task graph's order; each need once, the stronger of two between the same regions."""
 
@@ -34,6 +44,7 @@ class Problem:
     behind: tuple[tuple[int, ...], ...]
     level: tuple[int, ...]  # the most needs on a path to the region: its wave
     kind: tuple[int, ...]  # the same number for regions of the same kernels
+    tables: Tables
 
     @property
     def count(self) -> int:
@@ -93,8 +104,22 @@ def problem_of(graph: TaskGraph, device: Device) -> Problem:
         np.array([halo is not None for halo in needs.values()], np.bool_),
         np.array([halo or 0.0 for halo in needs.values()], np.float64),
         order, tuple(map(tuple, before)), tuple(map(tuple, behind)), tuple(level),
-        _kinds(graph),
+        _kinds(graph), _tables(graph, device),
     )  # fmt: skip
+
+
+def _tables(graph: TaskGraph, device: Device) -> Tables:
+    kernels = [kernel for region in graph.regions for kernel in region.kernels]
+    residents = np.array([len(kernel.times) for kernel in kernels], np.int64)
+    most = int(residents.max(initial=0))
+    times = [kernel.times + kernel.times[-1:] * (most - len(kernel.times)) for kernel in kernels]
+    counts = [len(region.kernels) for region in graph.regions]
+    return Tables(
+        np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64) if counts else np.zeros(0, np.int64),
+        np.array([kernel.blocks for kernel in kernels], np.int64),
+        residents,
+        np.array(times, np.float64).reshape(len(kernels), most) + device.block_fixed_ns,
+    )
 
 
 def _kinds(graph: TaskGraph) -> tuple[int, ...]:

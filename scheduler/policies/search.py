@@ -146,14 +146,14 @@ def _hanging(problem: Problem, found: Found) -> list[int]:
         return list(placed.regions)
     region_of = np.repeat(np.arange(len(placed.regions)), np.diff(placed.first))
     by_end = np.argsort(placed.end, kind="stable")
-    ends = placed.end[by_end]
+    ended = np.searchsorted(placed.end[by_end], placed.start, side="right") - 1  # by block: the last one before it
     block = int(by_end[-1])
     path: list[int] = []
     while True:
         region = placed.regions[region_of[block]]
         if not path or path[-1] != region:
             path.append(region)
-        at = int(np.searchsorted(ends, placed.start[block], side="right")) - 1
+        at = ended[block]
         if at < 0 or placed.end[by_end[at]] >= placed.end[block]:
             return sorted(set(path))
         block = int(by_end[at])
