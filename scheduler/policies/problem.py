@@ -115,7 +115,7 @@ def _tables(graph: TaskGraph, device: Device) -> Tables:
     times = [kernel.times + kernel.times[-1:] * (most - len(kernel.times)) for kernel in kernels]
     counts = [len(region.kernels) for region in graph.regions]
     return Tables(
-        np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64) if counts else np.zeros(0, np.int64),
+        np.cumsum([0, *counts], dtype=np.int64)[:-1],
         np.array([kernel.blocks for kernel in kernels], np.int64),
         residents,
         np.array(times, np.float64).reshape(len(kernels), most) + device.block_fixed_ns,
