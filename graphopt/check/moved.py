@@ -49,19 +49,11 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
     What cancels, as a variance that is a mean of squares less the square of a mean, shows how much it loses. Elements
     of a row are moved apart, as those are that other lanes sum: a row of equal ones has a variance of rounding then.
     """
-    copy = model.clone()
-    facts, generator = Facts(copy), np.random.default_rng(20262)
-    kinds = {node: facts.dtype(node.outputs[0]) for node in copy.graph if node.op_type in SUMS and not node.domain}
-    count = 0
-    for node, kind in kinds.items():
-        if kind is None or kind.numpy().name not in SPACING:
-            continue
-        dims = facts.shape(node.outputs[0])
-        along = dims[-1:] if dims and isinstance(dims[-1], int) else ()
-        factor = 1 + SPACING[kind.numpy().name] * generator.choice([-1, 1], along)
-        _put_behind(copy.graph, node, "Mul", factor, kind)
-        count += 1
-    return copy if count else None
+
+    def factor(node: ir.Node, spacing: float, along: Sequence[int], generator: np.random.Generator) -> np.ndarray:
+        return np.asarray(1 + spacing * generator.choice([-1, 1], along))
+
+    return _moved_results(model, SUMS, "Mul", factor, 20262)
 
 
 def moved_functions(model: ir.Model) -> ir.Model | None:
@@ -70,26 +62,45 @@ def moved_functions(model: ir.Model) -> ir.Model | None:
     Engines compute them to that: far from zero one gives a sigmoid of 1e-12 and another none at all, and a gradient
     behind it is all that there is in its row. Results from 0 to 1 go up alone, and stay in their range.
     """
-    copy = model.clone()
-    facts, generator = Facts(copy), np.random.default_rng(20264)
-    nodes = [node for node in copy.graph if node.op_type in BOUNDED and not node.domain]
-    count = 0
-    for node in nodes:
-        kind, dims = facts.dtype(node.outputs[0]), facts.shape(node.outputs[0])
-        if kind is None or kind.numpy().name not in SPACING:
-            continue
-        along = dims[-1:] if dims and isinstance(dims[-1], int) else ()
+
+    def term(node: ir.Node, spacing: float, along: Sequence[int], generator: np.random.Generator) -> np.ndarray:
         shares = generator.uniform(LEAST_SHARE, 1, along)
         signs = generator.choice([-1, 1], along) if node.op_type in SIGNED else 1
-        _put_behind(copy.graph, node, "Add", signs * shares * SPACING[kind.numpy().name] / 2, kind)
+        return np.asarray(signs * shares * spacing / 2)
+
+    return _moved_results(model, BOUNDED, "Add", term, 20264)
+
+
+def _moved_results(
+    model: ir.Model,
+    operators: frozenset[str],
+    by: str,
+    number: Callable[[ir.Node, float, Sequence[int], np.random.Generator], np.ndarray],
+    seed: int,
+) -> ir.Model | None:
+    """A copy in which the floats that some operators of the main graph give are combined with a number; None without.
+
+    `by` is the operator that does so; `number` is made for a node from the spacing of its type, along the last dim of
+    the result where that is known.
+    """
+    copy = model.clone()
+    facts, generator = Facts(copy), np.random.default_rng(seed)
+    kinds = {node: facts.dtype(node.outputs[0]) for node in copy.graph if node.op_type in operators and not node.domain}
+    count = 0
+    for node, kind in kinds.items():
+        if kind is None or kind.numpy().name not in SPACING:
+            continue
+        dims = facts.shape(node.outputs[0])
+        along = [dim for dim in (dims or ())[-1:] if isinstance(dim, int)]
+        _put_behind(copy.graph, node, by, number(node, SPACING[kind.numpy().name], along, generator), kind)
         count += 1
     return copy if count else None
 
 
-def _put_behind(graph: ir.Graph, node: ir.Node, kind: str, number: np.ndarray, dtype: ir.DataType) -> None:
+def _put_behind(graph: ir.Graph, node: ir.Node, by: str, number: np.ndarray, kind: ir.DataType) -> None:
     """Combine the first result of a node with a constant; the new result takes its name and its uses."""
     value, name = node.outputs[0], node.outputs[0].name
-    moved = ir.node(kind, [value, _constant(graph, f"{name}:moved", number, dtype)])
+    moved = ir.node(by, [value, _constant(graph, f"{name}:moved", number, kind)])
     graph.insert_after(node, moved)
     new = moved.outputs[0]
     new.type, new.shape = value.type, value.shape

@@ -58,7 +58,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     model_bytes = sum(tensor.nbytes for tensor in tensors_of(original))
     dims = allowed = free.dims
     asked.progress("looking at sizes")
-    _require_fit(original, free)
+    _look_at_corners(original, free)
     started = time.perf_counter()
     refused: dict[tuple[object, ...], NotLowered] = {}
 
@@ -198,7 +198,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     )  # fmt: skip
 
 
-def _require_fit(original: ir.Model, free: FreeDims) -> None:
+def _look_at_corners(original: ir.Model, free: FreeDims) -> None:
     """Raises NotLowered where the model does not run at a corner of the ranges, or in their middle.
 
     What it would take to make a program is spared, which then could not be compared there.

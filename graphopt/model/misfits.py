@@ -32,9 +32,8 @@ def misfit(graph: ir.Graph, facts: Knowledge) -> str | None:
         shapes = [None if value is None else facts.shape(value) for value in operands]
         if not fits(shapes):
             given = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes if shape is not None)
-            return (
-                f"{nodes.describe(node)} {doing} {given}, which do not fit {'one another' if len(shapes) > 1 else 'it'}"
-            )
+            what = "one another" if len(shapes) > 1 else "it"
+            return f"{nodes.describe(node)} {doing} {given}, which do not fit {what}"
     return None
 
 
