@@ -27,14 +27,14 @@ def _size(count: int) -> str:
 
 
 class BudgetNotKept(OptionError):
-    """No plan was found that keeps a memory budget; `least` is the smallest arena that was found, in bytes."""
+    """No plan was found that keeps a memory `budget`; `least` is the smallest arena that was found. Both in bytes."""
 
     def __init__(self, budget: int, least: int, what: str = "the least arena that was found takes") -> None:
         super().__init__(
             f"a memory budget of {_size(budget)} cannot be kept: {what} {_size(least)}, {_size(least - budget)} more; "
             f"{-(-least // 1024)}KiB would be kept."
         )
-        self.least = least
+        self.budget, self.least = budget, least
 
 
 class MissingExtra(GraphoptError):

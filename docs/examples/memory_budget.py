@@ -1,6 +1,6 @@
 """Make a model's intermediate results fit a budget, and run it with the options that keep it:
 
-python memory_budget.py MODEL.onnx BYTES OUT.onnx
+python memory_budget.py MODEL.onnx BUDGET OUT.onnx, where the budget is 40MiB or 50% for example
 """
 
 import sys
@@ -15,7 +15,7 @@ record = graphopt.memory(source, order="best").record
 print(f"peak {record.peak:,} bytes at {record.peak_operator}, arena {record.arena:,} bytes")
 for lever in record.levers:
     print(f"{lever.name}: {lever.arena:,} bytes, {lever.extra_time_percent:.0f} % more time ({lever.note})")
-result = graphopt.optimize(source, memory_budget=int(budget))  # raises BudgetNotKept, with the least that was found
+result = graphopt.optimize(source, memory_budget=budget)  # raises BudgetNotKept, with the least that was found
 result.save(destination)
 
 # The plan is what ONNX Runtime takes where it neither keeps an arena nor reuses dead buffers by size.

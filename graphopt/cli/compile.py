@@ -71,11 +71,13 @@ from kernels.target import TargetName
 @switch("--exact", "No Winograd convolutions: closer to ONNX Runtime, sometimes slower.")
 @click.option(
     "--memory-budget", metavar="SIZE",
-    help="What the arena may take, for example 40MiB; kernels then run again or in tiles.",
+    help="What the arena may take, for example 40MiB, or 50% of what it takes without; kernels then run again or in "
+    "tiles.",
 )  # fmt: skip
 @click.option(
     "--ram", metavar="SIZE",
-    help="What the process may take for the program with as many --threads; weights beyond it are read while it runs.",
+    help="What the process may take for the program with as many --threads, for example 300MiB or 30%; weights beyond "
+    "it are read while it runs.",
 )  # fmt: skip
 @click.option(
     "--threads", type=click.IntRange(min=0), default=0, metavar="N",

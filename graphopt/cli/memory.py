@@ -57,7 +57,10 @@ CURVE_POINTS = 5  # plans between memory and time that a page shows
     "--order", type=click.Choice(("given", "best")), default="given", show_default=True,
     help="The order of the file, or the one that needs least.",
 )  # fmt: skip
-@click.option("--budget", metavar="SIZE", help="Keep the arena below this, for example 40MiB, by order and levers.")
+@click.option(
+    "--budget", metavar="SIZE",
+    help="Keep the arena below this, for example 40MiB, or 50% of the best order's, by order and levers.",
+)  # fmt: skip
 @click.option(
     "--levers", metavar="NAMES", default="all", show_default=True,
     help=f"What would save memory, joined by commas: all, none, or of {', '.join(LEVER_NAMES)}.",

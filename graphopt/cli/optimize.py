@@ -75,7 +75,8 @@ REPORTS = (".json", ".html")
 )  # fmt: skip
 @click.option(
     "--memory-budget", metavar="SIZE",
-    help="Order nodes, compute values again or in tiles, so that tensors fit an arena of this size, for example 40MiB.",
+    help="Order nodes, compute values again or in tiles, so that tensors fit an arena of this size, for example 40MiB, "
+    "or 50% of the best order's.",
 )  # fmt: skip
 @click.option(
     "--measure/--no-measure", default=True,

@@ -12,12 +12,13 @@ from typing import TypeVar
 import click
 import msgspec
 
+from graphopt.errors import OptionError
 from graphopt.files.place import find_place
 from graphopt.files.single import write_file
 from graphopt.flows.records.encode import encode
+from graphopt.memory.share import read_budget
 from graphopt.model.text import ONCE, Progress, nearest
 from graphopt.report.screen import Screen, screen
-from memplan.tiers.machine import InvalidMachine, parse_bytes
 
 F = TypeVar("F", bound=Callable[..., object])
 Option = Callable[[F], F]
@@ -169,14 +170,13 @@ def parse_values(texts: Sequence[str]) -> dict[str, str | list[str]]:
     return {name: value.split(",") if "," in value else value for name, value in _pairs(texts, "--value", "NAME=16000")}
 
 
-def parse_budget(text: str | None, option: str) -> int | None:
-    """Bytes from a text such as 40MiB; None for None."""
-    if text is None:
-        return None
+def parse_budget(text: str | None, option: str) -> str | None:
+    """The text, if it is a budget: bytes such as 40MiB, or a share such as 50%."""
     try:
-        return parse_bytes(text)
-    except InvalidMachine as error:
+        read_budget(text)
+    except OptionError as error:
         raise UsageError(option, str(error)) from error
+    return text
 
 
 def parse_skips(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

@@ -62,7 +62,8 @@ pages = Lazy("graphopt.report.schedule.page")
 )  # fmt: skip
 @click.option(
     "--memory-budget", metavar="SIZE",
-    help="What the arena may take, for example 40MiB: the fastest plan within it is taken.",
+    help="What the arena may take, for example 40MiB, or 50% of what it takes without: the fastest plan within it is "
+    "taken.",
 )  # fmt: skip
 @click.option(
     "--measure/--no-measure", default=True,

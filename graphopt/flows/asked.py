@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graphopt.check.given import Given
 from graphopt.errors import OptionError
 from graphopt.machine.record import MachineRecord
+from graphopt.memory.share import Budget
 from graphopt.model.text import Progress
 from graphopt.passes import pipeline
 from graphopt.program.collected import collected
@@ -42,8 +43,8 @@ class Asked:
     target: Target
     name: str
     exact: bool
-    memory_budget: int | None
-    ram: int | None
+    memory_budget: Budget | None
+    ram: Budget | None
     not_here: str | None
     threads: int
     machine: MachineRecord | str | None

@@ -30,6 +30,7 @@ from graphopt.flows.several import made_several, ordered, points_of, split_liste
 from graphopt.flows.source import digest_of, read, resize
 from graphopt.flows.tune import tuning_of
 from graphopt.machine.record import MachineRecord
+from graphopt.memory.share import read_budget
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
 from graphopt.model.mapped import rest
@@ -64,8 +65,8 @@ def compile(  # the builtin of this name is not used here
     exact: bool = False,
     small: bool = False,
     precision: PrecisionName = "float32",
-    memory_budget: int | None = None,
-    ram: int | None = None,
+    memory_budget: int | str | None = None,
+    ram: int | str | None = None,
     threads: int = 0,
     machine: MachineRecord | str | None = None,
     tune: float = 0.0,
@@ -99,10 +100,11 @@ def compile(  # the builtin of this name is not used here
     convolutions multiply numbers rounded to bfloat16 on the processor's matrix units, or on its dot products of pairs
     where it has no such units, where that is faster and for as many of them as keep every output within `tolerance` of
     the model's (0.01 with None, in shares of the output's largest element); sums and all else stay in float32, and
-    `rounding` of the result has the measured errors. `memory_budget` in bytes is what the arena of
-    temporaries may take; some kernels then run again, or in tiles. `ram` in bytes is what a process may take for the
-    program when at most `threads` run it (0: as many as its plan is for): weights that do not fit are read from the
-    bundle's file while it runs, by a thread of its own; results have the same bits. `threads` run the program here, 0:
+    `rounding` of the result has the measured errors. `memory_budget`, in bytes ("40MiB") or as a share of what it
+    takes without ("50%"), is what the arena of temporaries may take; some kernels then run again, or in tiles. `ram`,
+    likewise, is what a process may take for the program when at most `threads` run it (0: as many as its plan is for):
+    weights that do not fit are read from the bundle's file while it runs, by a thread of its own; results have the same
+    bits. `threads` run the program here, 0:
     as many as it may use cores, with the same bits for any number; a bundle is run by any number too, but for 1, whose
     bundle holds nothing that several need; its plan is made for so many, with 0 for the cores of `machine`, or four.
     `machine` is a record that kernels and this plan are chosen with, `graphopt.machine()` for this one, or LLVM's name
@@ -162,8 +164,8 @@ def compile(  # the builtin of this name is not used here
         free_batch(original, ranges)
     examples = read_feeds(original, feeds)
     asked = Asked(
-        processor, name, exact or small, memory_budget, ram, not_here, threads, machine, tuning, examples, tolerance,
-        progress, digest, form, caches, precision,
+        processor, name, exact or small, read_budget(memory_budget), read_budget(ram), not_here, threads, machine,
+        tuning, examples, tolerance, progress, digest, form, caches, precision,
     )  # fmt: skip
     if caches and not ranges:
         raise OptionError("caches grow from call to call: give their length a range, past=0..511 for example.")

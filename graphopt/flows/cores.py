@@ -16,6 +16,7 @@ import onnx_ir as ir
 from graphopt.errors import NotLowered, OptionError
 from graphopt.flows.asked import optimized
 from graphopt.flows.run import drawn_inputs
+from graphopt.memory.share import Budget
 from graphopt.model.text import Progress, several
 from graphopt.program import coplaced
 from graphopt.program.costs import Costs
@@ -52,7 +53,7 @@ class OnCores:
 
 
 def on_cores(
-    model: ir.Model, device: Device, target: Target, *, policy: str, memory_budget: int | None, measured: bool,
+    model: ir.Model, device: Device, target: Target, *, policy: str, memory_budget: Budget | None, measured: bool,
     costs: Costs, tuning: Tuning | None, progress: Progress,
 ) -> OnCores | None:  # fmt: skip
     """The programs of a model whose dims are all numbers; None where an operator has no kernel.

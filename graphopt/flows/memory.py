@@ -30,6 +30,7 @@ from graphopt.memory.levers.recompute import RECOMPUTATION
 from graphopt.memory.levers.tile import TILES
 from graphopt.memory.plan import Planned
 from graphopt.memory.sequence import write_order
+from graphopt.memory.share import in_bytes, read_budget
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.model.dimensions import change_dims, name_dims
 from graphopt.model.load import Source
@@ -153,7 +154,7 @@ def memory(
     values: Mapping[str, object] | None = None,
     fix_defaults: bool = False,
     order: Order = "given",
-    budget: int | None = None,
+    budget: int | str | None = None,
     tiers: str | os.PathLike[str] | None = None,
     tier_mode: Mode = "sync",
     what_if: Mapping[str, Sequence[int]] | None = None,
@@ -164,7 +165,8 @@ def memory(
     """How much memory a model's tensors need, where they live in one arena, and what would save some.
 
     `values` fixes inputs at constants (`{"sr": 16000}`), `fix_defaults` those that have defaults. `order`: "given" as
-    in the file, or "best". `budget` in bytes: by order, and recomputing or tiles where that is not enough. `levers`
+    in the file, or "best". `budget` in bytes ("40MiB"), or a share of the best order's arena
+    ("50%"): by order, and recomputing or tiles where that is not enough. `levers`
     names what is tried besides, to tell what it would save ("recomputation", "tiles"); None: not even order and results
     in place are told, and `each_lever` of the result tells them later. `tiers`: a machine file or the name of a preset.
     `what_if`: values of dims to plan besides. With `points` the record has so many plans of memory against time, and
@@ -173,7 +175,7 @@ def memory(
     Raises ModelError for a model that cannot be worked on, OptionError for dims without a value, a budget that no plan
     keeps (saying the least that was found), and tiers that cannot hold the model.
     """
-    progress, dims = progress or silent, dims or {}
+    progress, dims, wanted = progress or silent, dims or {}, read_budget(budget)
     name, machine = name_of(source), None if tiers is None else find_machine(os.fspath(tiers))
     first = {changed: sizes[0] for changed, sizes in (what_if or {}).items() if changed not in dims}
     symbolic = _prepared(read(source, values, fix_defaults=fix_defaults)[0], shapes or {}, {**first, **dims})
@@ -183,13 +185,14 @@ def memory(
     with telling(progress):
         asked, given = memory, planning.given(memory)
         best = None
-        if order == "best" or budget is not None or points:
+        if order == "best" or wanted is not None or points:
             progress("ordering")
             best = best_order(memory, work=ORDER_WORK)
-        fitted, said = Fitted(work, memory, given, {}), "given"
-        if budget is not None:
+        fitted, said, most = Fitted(work, memory, given, {}), "given", None
+        if wanted is not None:
             assert best is not None, "looked for above"
-            fitted = fit(work, memory, budget, start=best, progress=progress)
+            most = in_bytes(wanted, best.packing.arena_size)
+            fitted = fit(work, memory, most, start=best, progress=progress)
             work, memory = fitted.model, fitted.memory
             said = " and ".join(lever.doing for lever in used(fitted)) or "best"
         elif order == "best":
@@ -221,7 +224,7 @@ def memory(
         places=tier_by_value,
         what_if=what_ifs,
         formula=None if changed_graph else _formula(symbolic, planned, memory, {**first, **dims}),
-        budget=budget,
+        budget=most,
     )
     report = MemoryReport(record, work, memory, planned, fitted, given, best, others).with_lines(())
     return report.with_levers(levers, progress) if levers is not None else report

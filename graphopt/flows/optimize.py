@@ -18,6 +18,7 @@ from graphopt.flows.inspect import count_flops
 from graphopt.flows.result import OptimizeResult
 from graphopt.flows.source import read, resize
 from graphopt.lazy import Lazy
+from graphopt.memory.share import read_budget
 from graphopt.model.census import file_bytes
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
@@ -58,7 +59,7 @@ def optimize(
     verify: bool = True,
     verify_seconds: float = DEFAULT_VERIFY_SECONDS,
     details: bool = False,
-    memory_budget: int | None = None,
+    memory_budget: int | str | None = None,
     measure: bool = True,
     feeds: Feeds | None = None,
     tolerance: float | None = None,
@@ -74,9 +75,10 @@ def optimize(
     model-local functions. `layout` turns images at inputs and outputs, and everything between, to "nhwc" or "nchw";
     with `layout_functions` operators of that layout are model-local functions. `skip` names passes or rules.
     `details` adds what a report shows: sketches of the first rewrites of each rule, and flops.
-    `memory_budget` in bytes: nodes are ordered, values computed again or in tiles, so that temporaries and outputs fit
-    an arena of that size in file order; the outputs are the same bit for bit. With `measure` the heap of ONNX Runtime
-    is counted too, and kept within the budget under the options that `session()` of the result sets.
+    `memory_budget` in bytes ("40MiB"), or a share of the best order's arena ("50%"): nodes are ordered, values computed
+    again or in tiles, so that temporaries and outputs fit an arena of that size in file order; the outputs are the same
+    bit for bit. With `measure` the heap of ONNX Runtime is counted too, and kept within the budget under the options
+    that `session()` of the result sets.
     `feeds` are compared besides the seeded ones: a mapping of arrays by input name, a .npz file, a folder of these or
     of ONNX test data sets, or several of them; arrays named as outputs are what the model is expected to give.
     `tolerance` is a relative difference that takes the place of the types' allowances and of the model's own rounding.
@@ -86,6 +88,7 @@ def optimize(
     Raises ModelError for a model that cannot be worked on, OptionError for a request that does not fit it.
     """
     _check_options(level, skip, target, layout)
+    budget = read_budget(memory_budget)
     request = pipeline.Request(level, frozenset(skip), target, opset, inline, layout, layout_functions)
     original, fixed = read(source, values, fix_defaults=fix_defaults)
     loaded_signature = signature_of(original)
@@ -107,9 +110,9 @@ def optimize(
     total = time.perf_counter() - started
     seconds = sum(record.seconds for record in outcome.passes)
     budgeted = None
-    if memory_budget is not None:
+    if budget is not None:
         budgeted = budgets.keep_budget(
-            outcome.model, memory_budget, verify_seconds=verify_seconds if verify else None, measure=measure,
+            outcome.model, budget, verify_seconds=verify_seconds if verify else None, measure=measure,
             progress=progress or silent,
         )  # fmt: skip
     model = outcome.model if budgeted is None else budgeted.model

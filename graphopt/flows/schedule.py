@@ -25,6 +25,7 @@ from graphopt.flows.shown import Shown
 from graphopt.flows.source import name_of, read, resize
 from graphopt.flows.tune import kept_tuning
 from graphopt.machine.record import MachineRecord
+from graphopt.memory.share import read_budget
 from graphopt.model.dimensions import name_dims
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, silent
@@ -101,7 +102,7 @@ def schedule(
     values: Mapping[str, object] | None = None,
     fix_defaults: bool = False,
     work: int = DEFAULT_SCHEDULE_WORK,
-    memory_budget: int | None = None,
+    memory_budget: int | str | None = None,
     measure: bool = True,
     machine: MachineRecord | str | None = None,
     tune: float = 0.0,
@@ -112,8 +113,8 @@ def schedule(
     For the workers of a CPU it is the program that `compile` writes for several threads, beside the same kernels region
     by region, wave by wave and on one worker. With `measure` the kernels are run on this machine, if it can, and the
     programs too where it has as many cores; else times are estimated. `machine` as for `compile`; with a time to `tune`
-    kernels are those that were measured before. `memory_budget` in bytes is what the arena may take: the fastest plan
-    within it is taken.
+    kernels are those that were measured before. `memory_budget` is what the arena may take, in bytes ("40MiB") or as a
+    share of what it takes without ("50%"): the fastest plan within it is taken.
 
     `device`: "h200", "v100", "cpu:2", "cpu" for all cores, or a machine file. `target` is the processor that regions
     are lowered for.
@@ -125,7 +126,7 @@ def schedule(
     """
     name, place = name_of(source), find_device(os.fspath(device))
     fixed, _ = read(source, values, fix_defaults=True)
-    progress = progress or silent
+    progress, budget = progress or silent, read_budget(memory_budget)
     processor = planned_target(target, machine, 0 if place.is_gpu else place.multiprocessors)
     name_dims(fixed, dims or {})
     if fixed.functions:
@@ -133,7 +134,7 @@ def schedule(
     resize(fixed, shapes or {}, dict(dims or {}))
     if not place.is_gpu:
         found = on_cores(
-            fixed, place, processor, policy=policy, memory_budget=memory_budget, measured=measure,
+            fixed, place, processor, policy=policy, memory_budget=budget, measured=measure,
             costs=costs_of(machine), tuning=kept_tuning(tune), progress=progress,
         )  # fmt: skip
         if found is not None:
@@ -147,7 +148,7 @@ def schedule(
         )
     with telling(progress):
         ways = plan_together(
-            tasks, place, policy=policy, work=work, memory_budget=memory_budget, progress=progress
+            tasks, place, policy=policy, work=work, memory_budget=budget, progress=progress
         )  # fmt: skip
     notes = ["times come from a roofline of the device: simulated, not measured"]
     if not tasks.lowered:

@@ -27,8 +27,9 @@ from graphopt.memory.levers.order import best_order
 from graphopt.memory.levers.recompute import RECOMPUTATION, RECOMPUTE_WORK
 from graphopt.memory.levers.tile import TILES
 from graphopt.memory.measured import Use, use_in_onnxruntime
-from graphopt.memory.plan import given, problem_of
+from graphopt.memory.plan import Planned, given, problem_of
 from graphopt.memory.sequence import write_order
+from graphopt.memory.share import Budget, in_bytes
 from graphopt.memory.tensors import Sharing, model_memory
 from graphopt.memory.ties import tie, tie_all, visited_order
 from graphopt.memory.tiling.candidates import FEW_COLUMNS, LEAST_COLUMNS, MANY_COLUMNS
@@ -56,7 +57,7 @@ class _Try:
 
 def keep_budget(
     model: ir.Model,
-    budget: int,
+    budget: Budget,
     *,
     verify_seconds: float | None,
     measure: bool = True,
@@ -64,6 +65,7 @@ def keep_budget(
 ) -> Budgeted:
     """A copy of `model` whose plan fits `budget`; with `verify_seconds`, run beside the model and compared bit for bit.
 
+    A share is one of the arena of the best order, where every result has bytes of its own.
     A model that cannot be run is not compared, and `not_compared` of the result says why. With `measure` the budget is
     also kept by the heap of ONNX Runtime, where that can be measured.
 
@@ -72,42 +74,65 @@ def keep_budget(
     """
     if model.functions:
         raise OptionError("a memory budget counts tensors inside model-local functions too: pass inline=True with it.")
-    if not measure:
-        with telling(progress):
-            return _planned(model, budget, budget, verify_seconds, progress)
+    with telling(progress):
+        orders = _Orders(model, progress)
+        most = in_bytes(budget, orders.of(False).packing.arena_size)
+        if not measure:
+            return _planned(model, most, most, verify_seconds, progress, orders)
+        return _measured(model, most, verify_seconds, progress, orders)
+
+
+class _Orders:
+    """The best orders of a model's nodes, each looked for once."""
+
+    def __init__(self, model: ir.Model, progress: Progress) -> None:
+        self._model, self._progress = model, progress
+        self._known: dict[Sharing, Planned] = {}
+
+    def of(self, sharing: Sharing) -> Planned:
+        """The one where results share bytes like this."""
+        if sharing not in self._known:
+            self._progress("ordering under the memory budget")
+            self._known[sharing] = best_order(model_memory(self._model, sharing=sharing))
+        return self._known[sharing]
+
+
+def _measured(
+    model: ir.Model, budget: int, verify_seconds: float | None, progress: Progress, orders: _Orders
+) -> Budgeted:
+    """A plan that ONNX Runtime's heap keeps too, where that can be measured."""
     most = budget + max(int(BOOKS_SHARE * budget), BOOKS)
     aim, best, arena = budget, None, 0
     least = sys.maxsize
-    with telling(progress):
-        for _ in range(1 + RETRIES):
-            try:
-                found = _planned(model, budget, aim, verify_seconds, progress)
-            except BudgetNotKept as refusal:
-                if best is None:
-                    raise
-                if not aim < refusal.least + TIES < arena:
-                    break
-                aim = refusal.least + TIES
-                continue
-            progress("measuring what ONNX Runtime takes")
-            uses = use_in_onnxruntime((model, found.model), contract=True)
-            if uses is None:
-                return found
-            if uses[1].heap > most and (tied := _all_tied(model, found, aim, verify_seconds)) is not None:
-                less = use_in_onnxruntime((model, tied.model), contract=True)
-                if less is not None and less[1].heap < uses[1].heap:
-                    found, uses = tied, less
-            if uses[1].heap <= most:
-                again = use_in_onnxruntime((found.model,), contract=True, rounds=0, processes=PROCESSES)
-                uses = (uses[0], uses[1].at_most(again[0]) if again is not None else uses[1])
-            taken, arena = uses[1].heap, found.record.arena
-            if taken < least:
-                best, least = replace(found, record=_with_uses(found.record, *uses)), taken
-            if taken <= most:
+    for _ in range(1 + RETRIES):
+        try:
+            found = _planned(model, budget, aim, verify_seconds, progress, orders)
+        except BudgetNotKept as refusal:
+            if best is None:
+                raise
+            if not aim < refusal.least + TIES < arena:
                 break
-            aim = min(aim, arena) - (taken - budget)
-            if aim <= 0:
-                break
+            aim = refusal.least + TIES
+            continue
+        progress("measuring what ONNX Runtime takes")
+        uses = use_in_onnxruntime((model, found.model), contract=True)
+        if uses is None:
+            return found
+        if uses[1].heap > most and (tied := _all_tied(model, found, aim, verify_seconds)) is not None:
+            less = use_in_onnxruntime((model, tied.model), contract=True)
+            if less is not None and less[1].heap < uses[1].heap:
+                found, uses = tied, less
+        if uses[1].heap <= most:
+            again = use_in_onnxruntime((found.model,), contract=True, rounds=0, processes=PROCESSES)
+            uses = (uses[0], uses[1].at_most(again[0]) if again is not None else uses[1])
+        taken, arena = uses[1].heap, found.record.arena
+        if taken < least:
+            best, least = replace(found, record=_with_uses(found.record, *uses)), taken
+        if taken <= most:
+            break
+        aim = min(aim, arena) - (taken - budget)
+        if aim <= 0:
+            break
     if best is None or least > most:
         raise BudgetNotKept(budget, least, "in ONNX Runtime the least that was measured is")
     return best
@@ -119,7 +144,9 @@ def _with_uses(record: BudgetRecord, before: Use, after: Use) -> BudgetRecord:
     return structs.replace(record, heap_before=before.heap, heap=after.heap, slowdown_percent=100 * (ratio - 1))
 
 
-def _planned(model: ir.Model, budget: int, aim: int, verify_seconds: float | None, progress: Progress) -> Budgeted:
+def _planned(
+    model: ir.Model, budget: int, aim: int, verify_seconds: float | None, progress: Progress, orders: _Orders
+) -> Budgeted:
     """A plan of at most `aim` bytes: with room for ties and every result in bytes of its own, if that can be kept."""
     work = RECOMPUTE_WORK if aim == budget else RECOMPUTE_WORK // (1 + RETRIES)
     small = _Try(False, TIES, 0, (FEW_COLUMNS,))  # that computing values again is not enough is known by then
@@ -133,7 +160,7 @@ def _planned(model: ir.Model, budget: int, aim: int, verify_seconds: float | Non
         if not one.room and min(refusal.least for refusal in refusals) > aim:
             continue
         try:
-            found = _kept(model, aim, verify_seconds, progress, one)
+            found = _kept(model, aim, verify_seconds, progress, one, orders)
         except BudgetNotKept as refusal:
             refusals.append(refusal)
         except VerificationError:
@@ -144,14 +171,15 @@ def _planned(model: ir.Model, budget: int, aim: int, verify_seconds: float | Non
     raise BudgetNotKept(aim, min(refusal.least for refusal in refusals))
 
 
-def _kept(model: ir.Model, budget: int, verify_seconds: float | None, progress: Progress, how: _Try) -> Budgeted:
+def _kept(
+    model: ir.Model, budget: int, verify_seconds: float | None, progress: Progress, how: _Try, orders: _Orders
+) -> Budgeted:
     """A plan of at most `budget` bytes whose tiles have at least the first number of columns that keeps all bits."""
     sharing = how.sharing
     work = model.clone()
     memory = model_memory(work, sharing=sharing)
     start = given(memory)
-    progress("ordering under the memory budget")
-    ordered = best_order(memory)
+    ordered = orders.of(sharing)
     room = 0 if ordered.packing.arena_size <= budget else how.room  # an order alone has nothing to tie
     # Libraries may sum a tile in another order than the whole: then larger tiles are tried, and in the end none.
     for columns in how.columns:

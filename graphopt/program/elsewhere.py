@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from graphopt.check.feeds import Contents
+from graphopt.memory.share import Budget
 from graphopt.program.costs import Costs
 from graphopt.program.regions.precision import Precision
 from kernels.target import Target
@@ -24,11 +25,11 @@ class Job:
     target: Target
     name: str
     exact: bool
-    memory_budget: int | None
+    memory_budget: Budget | None
     threads: int
     costs: Costs
     contents: Contents
-    ram: int | None
+    ram: Budget | None
     precision: Precision
 
 

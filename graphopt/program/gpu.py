@@ -80,6 +80,7 @@ def link_tasks(lowered: Lowered, name: str, *, slack: int = SLACK) -> LinkedTask
         arena.plan,
         weights.held,
         None,
+        None,
         pinning.lists,
         pinning.end,
         {name: touched(_problem(lowered, name), kernel) for name, kernel in kernels.items()},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from graphopt.memory.share import Budget
 from graphopt.model.collection import paused_collection
 from graphopt.program.costs import ESTIMATED, Costs
 from graphopt.program.lifetimes import planned
@@ -40,6 +41,7 @@ class Linked:
     plan: Packing
     held: Sequence[Held] = ()  # the constants in the weights
     streamed: Streamed | None = None  # how it is run within a budget of the process
+    budget: int | None = None  # bytes that the arena may take
 
     @property
     def executed(self) -> Listing:
@@ -55,12 +57,12 @@ class Linked:
 @paused_collection()
 def link(
     lowered: Lowered, name: str, *, threads: int = 0, budget: int | None = None, costs: Costs = ESTIMATED,
-    weights: Weights | None = None, ram: int | None = None,
+    weights: Weights | None = None, ram: Budget | None = None,
 ) -> Linked:  # fmt: skip
     """The listing of regions in their order, and but for 1 thread the same for several workers.
 
     It is for any number of them, and planned for so many; 0: for `sharing.WORKERS`. `weights` are those of other
-    programs of the model, which this one's join. With `ram` bytes for the whole process, run by at most so many
+    programs of the model, which this one's join. With `ram` for the whole process, run by at most so many
     threads, it reads weights while it runs (graphopt/program/ram).
 
     The memory plan is checked by memplan's own verifier. Where the arena of one worker is within `budget` bytes, so is
@@ -95,7 +97,7 @@ def link(
         owned = _owned(lowered)
         within = streamed(listing, held.bytes, held.held, owned, durations, rates, ram, threads or WORKERS)
         check_streamed(listing, held.bytes, within.listing, within.file, owned)
-    return Linked(listing, held.bytes, arena.problem, plan, held.held, within)
+    return Linked(listing, held.bytes, arena.problem, plan, held.held, within, budget)
 
 
 def _owned(lowered: Lowered) -> Owned:

@@ -18,6 +18,7 @@ from graphopt.check.reference import Reference
 from graphopt.check.runner import Workplace
 from graphopt.errors import BundleError, NotLowered, OptionError, VerificationError
 from graphopt.lazy import Lazy
+from graphopt.memory.share import Budget, in_bytes
 from graphopt.model.collection import paused_collection
 from graphopt.model.load import load
 from graphopt.model.save import to_proto, weight_bytes
@@ -32,6 +33,7 @@ from graphopt.program.deploy.hybrid import Hybrid, make_hybrid, parted_of
 from graphopt.program.deploy.web.node import InNode
 from graphopt.program.elsewhere import Job
 from graphopt.program.kinks import Kink
+from graphopt.program.lifetimes import planned
 from graphopt.program.listing import Linked, link
 from graphopt.program.order import in_best_order
 from graphopt.program.quantizing import in_integers
@@ -89,7 +91,7 @@ def make(
     target: Target,
     name: str,
     exact: bool,
-    memory_budget: int | None,
+    memory_budget: Budget | None,
     not_here: str | None,
     threads: int = 0,
     costs: Costs = ESTIMATED,
@@ -97,11 +99,11 @@ def make(
     contents: Contents = NOTHING,
     family: Family | None = None,
     form: Form = "bundle",
-    ram: int | None = None,
+    ram: Budget | None = None,
     precision: Precision = FLOAT32,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Whole | Hybrid | Operators:
-    """The program of a model whose dims are all numbers; `memory_budget` in bytes of its arena.
+    """The program of a model whose dims are all numbers; `memory_budget` is for its arena.
 
     `threads` run it here, 0: all cores; a program for 1 holds nothing that several need. `costs` decide among plans
     for several. With `tuning` kernels are those that were measured best, now or before; parts of a program beside ONNX
@@ -148,7 +150,7 @@ def make(
         if begun is not None:
             kernels = {region.kernel.name: region.kernel for region in lowered.regions}.values()
             _begin(cache, kernel_modules(name, [one for kernel in kernels for one in _alike(kernel, threads)], target))
-        linked = _linked(lowered, name, target, memory_budget, threads, costs, family, ram, packed)
+        linked = _linked(lowered, name, target, linked.budget, threads, costs, family, ram, packed)
     if (better or kept.streamed is not linked.streamed) and form != "onnxruntime":
         program = _loaded(linked, target, threads, family, cache)
     if form == "onnxruntime":
@@ -202,13 +204,13 @@ def make_listing(
     target: Target,
     name: str,
     exact: bool,
-    memory_budget: int | None,
+    memory_budget: Budget | None,
     threads: int = 0,
     costs: Costs = ESTIMATED,
     tuning: Tuning | None = None,
     contents: Contents = NOTHING,
     family: Family | None = None,
-    ram: int | None = None,
+    ram: Budget | None = None,
     precision: Precision = FLOAT32,
     begun: ObjectCache | None = None,
 ) -> tuple[Lowered, Linked]:
@@ -237,15 +239,17 @@ def make_listing(
 
     model = _folded(model)
     lowered = regions(model, tight=False)
-    if memory_budget is None:
-        lowered = in_best_order(lowered)
+    ordered = lowered if isinstance(memory_budget, int) else in_best_order(lowered)
+    budget = None if memory_budget is None else in_bytes(memory_budget, planned(ordered).plan.arena_size)
+    if budget is None:
+        lowered = ordered
     else:
-        lowered = fitting.fitted(model, lowered, memory_budget, lambda one: regions(one, tight=True), costs)
+        lowered = fitting.fitted(model, lowered, budget, lambda one: regions(one, tight=True), costs)
         for kernel in {region.kernel.name: region.kernel for region in lowered.regions}.values():
             begin(kernel)  # of what was tried and not taken none is compiled
     held = {one: tuple(sorted(numbers.items())) for one, numbers in contents.items()}
     lowered = replace(lowered, inputs=tuple(replace(one, held=held.get(one.name, ())) for one in lowered.inputs))
-    return lowered, _linked(lowered, name, target, memory_budget, threads, costs, family, ram)
+    return lowered, _linked(lowered, name, target, budget, threads, costs, family, ram)
 
 
 def _alike(kernel: Kernel, threads: int) -> list[Kernel]:
@@ -277,7 +281,7 @@ def make_ranged(
     caches: Mapping[str, Cache] = NO_CACHES,
     kinks: Sequence[Kink] = (),
     steps: Sequence[Operation] = (),
-    ram: int | None = None,
+    ram: Budget | None = None,
     precision: Precision = FLOAT32,
     allowed: Sequence[Dim] = (),
 ) -> Whole:
@@ -322,7 +326,7 @@ def _folded(model: ir.Model) -> ir.Model:
 
 def _linked(
     lowered: Lowered, name: str, target: Target, budget: int | None, threads: int, costs: Costs,
-    family: Family | None, ram: int | None = None, packed: Packed = NOT_PACKED,
+    family: Family | None, ram: Budget | None = None, packed: Packed = NOT_PACKED,
 ) -> Linked:  # fmt: skip
     if lowered.target.is_gpu:
         return gpu.link_tasks(lowered, name)

@@ -21,6 +21,7 @@ import numpy as np
 
 from graphopt.errors import BudgetNotKept
 from graphopt.memory.plan import PACK_WORK
+from graphopt.memory.share import Budget, in_bytes
 from graphopt.model.text import Progress, several, silent
 from graphopt.program.tasks import Tasks
 from kernels.listing import ALIGNMENT
@@ -54,26 +55,25 @@ def plan_together(
     *,
     policy: str = "best",
     work: int = USUAL_WORK,
-    memory_budget: int | None = None,
+    memory_budget: Budget | None = None,
     progress: Progress = silent,
 ) -> tuple[Together, ...]:
     """All ways that were tried, the one to take first. `work`, in blocks placed, is for each schedule.
 
-    `memory_budget` in bytes of the arena; raises BudgetNotKept with the least arena that was found.
+    `memory_budget` is for the arena, where a share is one of the arena that no reuse of bytes makes wait. Raises
+    BudgetNotKept with the least arena that was found.
     """
     progress("scheduling")
     first = schedule(tasks.graph, device, policy=policy, work=work)
     order = _order(tasks, first)
     found = [Together(first, _packed(tasks, order, None), FORBID, 0)]
-    now = first
+    now, budget = first, None if memory_budget is None else in_bytes(memory_budget, found[0].packing.arena_size)
     for number in range(ROUNDS):
-        if memory_budget is not None and found[0].packing.arena_size <= memory_budget:
+        if budget is not None and found[0].packing.arena_size <= budget:
             break
         progress(f"schedule and memory, round {number + 1}")
         order = _order(tasks, now)
-        slack, packing = (
-            (0, _packed(tasks, order, 0)) if memory_budget is None else _within(tasks, order, memory_budget)
-        )
+        slack, packing = (0, _packed(tasks, order, 0)) if budget is None else _within(tasks, order, budget)
         way = WAIT if not slack else f"bytes free after {several(slack, 'region')}"
         added = _reuse_needs(tasks, order, packing)
         if not added:
@@ -87,7 +87,7 @@ def plan_together(
         if again.makespan >= now.makespan and number:
             break
         now = again
-    return _sorted(found, memory_budget)
+    return _sorted(found, budget)
 
 
 def _sorted(found: Sequence[Together], budget: int | None) -> tuple[Together, ...]:

@@ -95,6 +95,7 @@ def test_a_budget_is_kept_or_refused_with_what_is_missing(memory: Shell) -> None
         ([], 1, "the size of 'x' depends on the dim 'batch': give 'batch' a value, --dim batch=1 for example."),
         (["--dim", "seq=2"], 1, "there is no dynamic dim 'seq'"),
         (["--dim", "batch=2", "--budget", "many"], 2, "--budget: 'many' is no number of bytes"),
+        (["--dim", "batch=2", "--budget", "0.5"], 2, "--budget: '0.5' is no byte; a share is told in percent"),
         (["--what-if", "batch=a"], 2, "--what-if: 'batch=a' is not of the form batch=1,2,4,8."),
         (["--dim", "batch=2", "--tiers", "none"], 1, "none"),
         (["--dim", "batch=2", "--html", "m.onnx"], 2, "--html: 'm.onnx' is the input itself; choose another file."),
@@ -134,6 +135,8 @@ def test_optimize_keeps_a_budget_bit_for_bit(memory: Shell) -> None:
     record = answer.json["memory"]
     assert answer.status == 0 and record["arena"] <= record["budget"] == 4096 and record["bit_equal"]
     assert "the budget holds, even where every result has bytes of its own" in answer.err
+    answer = memory.run("optimize", "m.onnx", "half.onnx", "--dim", "batch=2", "--memory-budget", "100%", "--json")
+    assert answer.status == 0 and answer.json["memory"]["budget"] == answer.json["memory"]["arena_best"]
     answer = memory.run("optimize", "m.onnx", "none.onnx", "--dim", "batch=2", "--memory-budget", "1KiB")
     assert answer.status == 1 and "cannot be kept" in answer.error and "none.onnx" not in memory.files()
 

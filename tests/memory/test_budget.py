@@ -109,7 +109,9 @@ def test_a_plan_is_made_for_less_by_what_the_runtime_took_more(loop: Loop, monke
     planned: list[int] = []
     copies: list[ir.Model] = []
 
-    def plan(model: ir.Model, asked: int, aim: int, seconds: float | None, progress: object) -> Budgeted:
+    def plan(
+        model: ir.Model, asked: int, aim: int, seconds: float | None, progress: object, orders: object
+    ) -> Budgeted:
         planned.append(aim)
         if aim < loop.below:
             raise BudgetNotKept(aim, loop.below if loop.least is None else loop.least)
@@ -239,7 +241,9 @@ def test_a_model_whose_results_share_bytes_only_where_they_must() -> None:
 def test_small_tiles_are_tried_only_where_bits_are_compared(compared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def kept(model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try) -> Budgeted:
+    def kept(
+        model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try, orders: object
+    ) -> Budgeted:
         tried.append((how.sharing, how.room, how.columns))
         raise BudgetNotKept(aim, aim + 1 if how.room else 2 * aim)
 
@@ -259,7 +263,9 @@ def test_without_room_for_ties_is_tried_only_where_that_may_do(
 ) -> None:
     tried = []
 
-    def kept(model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try) -> Budgeted:
+    def kept(
+        model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try, orders: object
+    ) -> Budgeted:
         tried.append(how.room)
         raise BudgetNotKept(aim, least)
 
@@ -273,7 +279,9 @@ def test_without_room_for_ties_is_tried_only_where_that_may_do(
 def test_other_bits_are_an_error_but_of_small_tiles(
     columns: tuple[int, ...], taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kept(model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try) -> Budgeted:
+    def kept(
+        model: ir.Model, aim: int, seconds: float | None, progress: object, how: budgets._Try, orders: object
+    ) -> Budgeted:
         if how.columns == columns:
             raise VerificationError("other bits")
         if how.sharing:

@@ -12,12 +12,14 @@ wait. A simulation says which is fastest, or nearly so, with disks of several ra
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import truediv
 
 from graphopt.errors import BudgetNotKept
+from graphopt.memory.share import Budget, in_bytes
 from graphopt.program.ram.contents import Owned
 from graphopt.program.ram.course import Rates, course
 from graphopt.program.ram.pieces import Bytes, Pieces
@@ -79,15 +81,18 @@ class Streamed:
 
 def streamed(
     listing: Listing, weights: Bytes, held: Sequence[Held], owned: Owned, durations: Mapping[str, float], rates: Rates,
-    budget: int, workers: int, unit: int = UNIT,
+    budget: Budget, workers: int, unit: int = UNIT,
 ) -> Streamed:  # fmt: skip
-    """A listing for several workers within `budget` bytes of the process, of which `workers` run it at the most.
+    """A listing for several workers within a `budget` of the process, of which `workers` run it at the most.
 
     `weights` are the listing's, where `held` says what lies there, `owned` the buffers of its arena by run and operand;
     `durations` are nanoseconds of kernels on one core. Where weights alone do not keep the budget, intermediate results
     leave the arena too. Raises BudgetNotKept, with the least that is possible, where nothing more can leave.
     """
-    asked = Asked(weights, held, durations, rates, budget, workers, unit)
+    asked = Asked(weights, held, durations, rates, sys.maxsize, workers, unit)
+    found = asked.within(listing, ())
+    assert isinstance(found, Timed), "everything is kept"
+    asked = replace(asked, budget=in_bytes(budget, found.program.parts.total))
     found = asked.within(listing, ())
     if isinstance(found, Timed):
         return found.program
@@ -102,7 +107,7 @@ def streamed(
         else:
             least = min(least, found)
     if not timed:
-        raise BudgetNotKept(budget, least, "the process takes")
+        raise BudgetNotKept(asked.budget, least, "the process takes")
     return min(timed, key=lambda one: one.nanoseconds).program
 
 
