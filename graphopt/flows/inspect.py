@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from graphopt.flows.records.models import InspectRecord, ParameterLine, PortLine, TypeLine
 from graphopt.model import nodes
 from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.dimensions import name_dims
 from graphopt.model.facts import Facts
+from graphopt.model.functions import inline
 from graphopt.model.signature import port_of
 
 
@@ -23,7 +23,7 @@ def inspect_model(model: ir.Model, name: str, file_bytes: int, given: Mapping[st
     name_dims(work, given)
     dynamic = _dynamic_dims(work)
     if work.functions:
-        work = InlinePass()(work).model
+        inline(work)
         notes.append("model-local functions are counted where they are called")
     facts = Facts(work)
     sizes = Sizes(facts, given)
@@ -60,7 +60,7 @@ def count_flops(model: ir.Model) -> int:
     """The operations of one run, every dynamic dim taken as 1; nodes that cannot be counted are left out."""
     work = model.clone()
     if work.functions:
-        work = InlinePass()(work).model
+        inline(work)
     return sum(item.flops for item in _operators(work, Sizes(Facts(work), {})))
 
 

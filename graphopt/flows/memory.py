@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 from msgspec import structs
-from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import BudgetNotKept, OptionError
 from graphopt.files.single import write_file
@@ -33,6 +32,7 @@ from graphopt.memory.sequence import write_order
 from graphopt.memory.share import in_bytes, read_budget
 from graphopt.memory.tensors import ModelMemory, model_memory
 from graphopt.model.dimensions import change_dims, name_dims
+from graphopt.model.functions import inline
 from graphopt.model.load import Source
 from graphopt.model.save import save
 from graphopt.model.text import Progress, binary_size, nearest, several, silent, steps
@@ -234,7 +234,7 @@ def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]], sizes: Mappi
     """The loaded model, functions inlined, with these shapes, and names for the dims that are to have sizes."""
     name_dims(model, sizes)
     if model.functions:
-        model = InlinePass()(model).model
+        inline(model)
     if shapes:
         change_dims(model, shapes, {})
     return model

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import OptionError
 from graphopt.flows.asked import planned_target
@@ -27,6 +26,7 @@ from graphopt.flows.tune import kept_tuning
 from graphopt.machine.record import MachineRecord
 from graphopt.memory.share import read_budget
 from graphopt.model.dimensions import name_dims
+from graphopt.model.functions import inline
 from graphopt.model.load import Source
 from graphopt.model.text import Progress, silent
 from graphopt.program.costs import costs_of
@@ -130,7 +130,7 @@ def schedule(
     processor = planned_target(target, machine, 0 if place.is_gpu else place.multiprocessors)
     name_dims(fixed, dims or {})
     if fixed.functions:
-        fixed = InlinePass()(fixed).model
+        inline(fixed)
     resize(fixed, shapes or {}, dict(dims or {}))
     if not place.is_gpu:
         found = on_cores(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from graphopt.errors import OptionError
 from graphopt.gradient.decided import settle
@@ -17,6 +16,7 @@ from graphopt.gradient.reverse import active_nodes, gradients, has_rule
 from graphopt.model import nodes
 from graphopt.model.bodies import put_bodies
 from graphopt.model.facts import Facts
+from graphopt.model.functions import inline
 from graphopt.model.known import Knowledge
 from graphopt.passes.cleanup import lift_constants
 from graphopt.rewrite.driver import Pass, run_passes
@@ -63,7 +63,7 @@ def differentiate(
             "--opset 13'."
         )
     if model.functions:
-        InlinePass()(model)
+        inline(model)
     if not trainable(model.graph, Facts(model)):  # exporters such as Paddle's write weights as Constant nodes
         run_passes(Editor(model), LIFTING)
     settle(model, lambda facts: chosen(model.graph, facts, with_respect_to))

@@ -8,11 +8,11 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from graphopt.model import nodes
 from graphopt.model.contrib.bodies import contrib_body, has_body
 from graphopt.model.facts import Facts
+from graphopt.model.functions import inline
 from graphopt.model.known import Knowledge
 from graphopt.model.operators.contrib import CACHES
 from graphopt.model.schema import told_type
@@ -36,7 +36,7 @@ def put_bodies(model: ir.Model, wanting: Callable[[Facts], Iterable[ir.Node]]) -
             model.functions[body.identifier()] = body
         found = bool(bodies)
         if found:
-            InlinePass(lambda function: function.domain == _DOMAIN)(model)
+            inline(model, lambda function: function.domain == _DOMAIN)
             model.graph.opset_imports.pop(_DOMAIN, None)
 
 

@@ -6,6 +6,7 @@ import onnx
 import pytest
 
 import graphopt
+from graphopt.errors import ModelError
 from tests import support
 
 CALLS = """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
@@ -47,3 +48,28 @@ def test_a_run_that_stops_before_it_leaves_the_functions() -> None:
     proto = onnx.parser.parse_model(CALLS.replace("VERSION", "17"))
     result = graphopt.optimize(proto, inline=True, stop_after=0)
     assert len(result.to_proto().functions) == 2
+
+
+def test_versions_of_domains_of_functions_alone_say_nothing() -> None:
+    """jax2onnx gives such a domain one version in the model and another in each function."""
+    proto = onnx.parser.parse_model(
+        CALLS.replace("VERSION", "17").replace('"" : 17, "local" : 1', '"" : 17, "local" : 9', 1)
+    )
+    proto.functions[0].opset_import.append(onnx.helper.make_opsetid("unused", 5))
+    proto.opset_import.append(onnx.helper.make_opsetid("unused", 4))
+    proto.functions[1].opset_import[1].version = 3
+    result = graphopt.optimize(proto, inline=True)
+    assert result.verification.passed and not result.to_proto().functions
+    assert graphopt.compile(proto).verification.passed
+    assert graphopt.memory(proto).record.arena > 0
+
+
+def test_a_function_of_another_opset_is_named_where_it_has_to_be_inlined() -> None:
+    proto = onnx.parser.parse_model(CALLS.replace("VERSION", "13"))
+    with pytest.raises(ModelError) as refusal:
+        graphopt.memory(proto)
+    assert str(refusal.value) == (
+        "the function 'shift' has operators of version 13 of the domain 'ai.onnx', the model of version 17; "
+        "'graphopt optimize --opset 17' makes them alike."
+    )
+    assert graphopt.memory(graphopt.optimize(proto, opset=17).to_proto()).record.arena > 0
