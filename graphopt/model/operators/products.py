@@ -8,6 +8,7 @@ import onnx_ir as ir
 import sympy
 
 from graphopt.model import dims, nodes
+from graphopt.model.equation import labels_of, read_equation
 from graphopt.model.known import Knowledge, Known
 from graphopt.model.operators.gradients import products as gradients
 from graphopt.model.operators.parts import Part, Range, Shape, Wanted
@@ -77,21 +78,30 @@ def _gemm_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int
     return 2 * prod(outputs[0]) * inner + bias
 
 
+def _einsum_dims(node: ir.Node, facts: Knowledge) -> Result:
+    """The dims of the result's labels; those of one element, and of an ellipsis that is shorter, are broadcast."""
+    shapes = [None if value is None else facts.shape(value) for value in node.inputs]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes):
+        return None
+    try:
+        terms, result = labels_of(nodes.string_attribute(node, "equation", ""), [len(shape) for shape in known])
+    except ValueError:
+        return None
+    sizes: dict[str, list[dims.Dim]] = {}
+    for term, shape in zip(terms, known, strict=True):
+        for label, size in zip(term, shape, strict=True):
+            sizes.setdefault(label, []).append(size)
+    whole = {label: dims.broadcast(*((size,) for size in found)) for label, found in sizes.items()}
+    if any(label not in whole for label in result):
+        return None
+    return like_first(node, facts, tuple(facts.fresh() if (size := whole[one]) is None else size[0] for one in result))
+
+
 def _einsum_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
     """The product of all distinct labels, twice when two operands are multiplied and summed."""
-    terms = nodes.string_attribute(node, "equation", "").replace(" ", "").partition("->")[0].split(",")
-    sizes: dict[str, int] = {}
-    for term, shape in zip(terms, inputs, strict=False):
-        labels = [label for label in term if label != "."]
-        if "..." in term:  # the dims behind the dots are those that no letter names
-            before = term.index(".")
-            behind = len(labels) - before
-            dotted = shape[before : len(shape) - behind]
-            sizes["..."] = max(sizes.get("...", 1), prod(dotted))
-            shape = (*shape[:before], *shape[len(shape) - behind :])
-        for label, size in zip(labels, shape, strict=False):
-            sizes[label] = max(sizes.get(label, 1), size)
-    return (2 if len(terms) > 1 else 1) * prod(sizes.values())
+    _, _, sizes = read_equation(nodes.string_attribute(node, "equation", ""), inputs)
+    return (2 if len(inputs) > 1 else 1) * prod(sizes.values())
 
 
 def _attention_flops(node: ir.Node, inputs: list[Shape], outputs: list[Shape]) -> int:
@@ -187,6 +197,6 @@ OPERATORS = (
     Operator(name="Gemm", shape=_gemm_dims, flops=_gemm_flops, epilogue=True, part=_gemm_part, gradient=gradients.gemm),
     Operator(name="MatMulInteger", flops=_matmul_flops, epilogue=True),
     Operator(name="QLinearMatMul", flops=_matmul_flops, epilogue=True),
-    Operator(name="Einsum", flops=_einsum_flops, gradient=gradients.einsum),
+    Operator(name="Einsum", shape=_einsum_dims, flops=_einsum_flops, gradient=gradients.einsum),
     Operator(name="Attention", shape=_attention_dims, flops=_attention_flops, part=_attention_part),
 )

@@ -15,9 +15,9 @@ from math import prod
 import onnx_ir as ir
 
 from graphopt.errors import NotLowered
+from graphopt.model.equation import read_equation
 from graphopt.model.nodes import required_input, string_attribute
 from graphopt.program.regions.products import matrix_of
-from graphopt.program.regions.routines.products import read_equation
 from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType

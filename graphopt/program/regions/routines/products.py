@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from graphopt.model.equation import read_equation
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.sums import summed
 from kernels.dtype import DType
@@ -142,30 +143,6 @@ def _flat(shape: Sequence[int], term: Sequence[str], at: dict[str, Expression]) 
         (at[label], step) for label, size, step in zip(term, shape, steps, strict=True) if label in at and size > 1
     ]
     return dot([one for one, _ in known], [step for _, step in known])
-
-
-def read_equation(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[list[list[str]], list[str], dict[str, int]]:
-    """The labels of each operand's dims and of the result's, and the size of each label.
-
-    Dims behind an ellipsis are labelled "0", "1", ..., the last one "0". A result that is not said has the ellipsis
-    first and then, in the order of the alphabet, the letters that stand once.
-    """
-    inputs, arrow, output = equation.replace(" ", "").partition("->")
-    terms = []
-    for text, shape in zip(inputs.split(","), shapes, strict=True):
-        before, dots, behind = text.partition("...")
-        hidden = len(shape) - len(before) - len(behind) if dots else 0
-        terms.append([*before, *(str(one) for one in reversed(range(hidden))), *behind])
-    sizes: dict[str, int] = {}
-    for term, shape in zip(terms, shapes, strict=True):
-        for label, size in zip(term, shape, strict=True):
-            sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
-    hidden_labels = sorted((label for label in sizes if label.isdigit()), key=int, reverse=True)
-    if arrow:
-        before, dots, behind = output.partition("...")
-        return terms, [*before, *(hidden_labels if dots else ()), *behind], sizes
-    letters = [label for term in terms for label in term if not label.isdigit()]
-    return terms, [*hidden_labels, *sorted(one for one in set(letters) if letters.count(one) == 1)], sizes
 
 
 def determinant(node: Defined) -> None:
