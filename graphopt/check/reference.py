@@ -24,6 +24,7 @@ from graphopt.check.held import Held
 from graphopt.check.inputs import inputs_of
 from graphopt.check.lineage import bounded_outputs, limits_of, stepped_outputs, summed_outputs
 from graphopt.check.noise import Case, Noise
+from graphopt.check.patience import Patience
 from graphopt.check.randomness import random_outputs
 from graphopt.check.runner import CannotRun, OutOfTime, Runner, Workplace
 from graphopt.check.search import Search
@@ -75,7 +76,7 @@ class Reference:
         # A model is held to the strictest check that the original passes.
         self.checks = next((full for full in (True, False) if workplace.checker_error(model, full) is None), None)
         self.engine = ""
-        self._started = time.monotonic()
+        self._started, self._patience = time.monotonic(), Patience(model)
         self._failure: str | None = None
         self.foreign: tuple[str, ...] = ()
         self._sound = self.checks is True
@@ -175,7 +176,7 @@ class Reference:
         """Find feeds that the original accepts, and keep what it gives."""
         search = Search(self.inputs, self._accepts, work, self.sizes)
         try:
-            found = search.run()
+            found = search.run() or (self._patience.renewed() and search.run())
         except OutOfTime:
             self.limited = f"stopped after {self.seconds:.0f} s"
             self._failure = (
@@ -198,7 +199,7 @@ class Reference:
         feed = self.held.feed(feed, (one.default for one in self.inputs))
         self.held.make_room()
         try:
-            outputs = list(self.runner.run(feed, left))
+            outputs = list(self._patience.run(self.runner, feed, left))
         except CannotRun as error:
             self._failure = str(error)
             return False

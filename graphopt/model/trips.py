@@ -5,10 +5,28 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.model import nodes
+from graphopt.model import constants, nodes
 from graphopt.model.evaluate import evaluate
 from graphopt.model.facts import Facts
 from graphopt.model.known import SMALL
+
+MOST_TRIPS = 1 << 24  # more are no count, but what exporters write for none
+
+
+def has_open_loop(model: ir.Model) -> bool:
+    """Whether a Loop, wherever it is, ends by its condition alone: it has no count of trips, or no small constant's."""
+    places: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    every = (node for place in places for node in nodes.nodes_of(place))
+    return any(node.op_type == "Loop" and nodes.is_standard(node) and _is_open(node) for node in every)
+
+
+def _is_open(loop: ir.Node) -> bool:
+    count = nodes.input_at(loop, 0)
+    if count is None:
+        return True
+    producer = count.producer()
+    tensor = constants.of_initializer(count) if producer is None else constants.of_constant_node(producer)
+    return tensor is not None and tensor.size == 1 and int(tensor.numpy().reshape(-1)[0]) > MOST_TRIPS
 
 
 def ended(facts: Facts, loop: ir.Node, body: ir.Graph, most: int) -> int | None:
