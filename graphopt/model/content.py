@@ -1,8 +1,9 @@
 """Symbolic content: what an integer tensor holds when it was computed from shapes.
 
 `Shape(x)` of an x of dims [batch, 3, 224] holds the numbers [batch, 3, 224], known although the batch is not. Content
-is a NumPy object array of ints, bools and sympy expressions; the operators that exporters write between a Shape and the
-Reshape, Expand, Slice or Range that uses it carry it on (`Operator.content`).
+is a NumPy object array of ints, bools and sympy expressions, or of `Real` where floats are computed from these; the
+operators that exporters write between a Shape and the Reshape, Expand, Slice or Range that uses it carry it on
+(`Operator.content`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ INTEGER_TYPES = frozenset(
 )  # fmt: skip
 # Casting to a narrower type may wrap; dims are assumed to fit these.
 WIDE_TYPES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
+REAL_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE})  # of floats that are computed from dims
 
 
 def of_array(array: np.ndarray) -> Content | None:

@@ -32,6 +32,22 @@ def normal(value: object) -> Dim:
     return int(expanded) if expanded.is_Integer else expanded
 
 
+def floor(value: object) -> Dim:
+    """The integer at or below a number, in one form.
+
+    floor(h/2 - 1/2) + 1 is floor(h/2 + 1/2), and floor(floor(h/2 + 1/2)/2 + 1/2) is floor(h/4 + 3/4).
+    """
+    terms = sympy.Add.make_args(sympy.expand(value))
+    whole = sympy.Add(*(term for term in terms if term.is_integer))
+    expression = sympy.Add(*(term for term in terms if not term.is_integer))
+    for inner in [one for one in expression.as_coefficients_dict() if isinstance(one, sympy.floor)]:
+        parts = 1 / expression.coeff(inner)
+        if parts.is_Integer and parts > 1 and sympy.expand(parts * expression - inner).is_integer:
+            expression = sympy.expand(expression + (inner.args[0] - inner) / parts)
+    number, _ = expression.as_coeff_Add()
+    return normal(sympy.floor(expression - sympy.floor(number)) + sympy.floor(number) + whole)
+
+
 def from_ir(dim: int | ir.SymbolicDim, fresh: Callable[[], Dim]) -> Dim:
     """A declared dimension; one without a name becomes a `fresh` symbol, equal to nothing else.
 

@@ -6,6 +6,7 @@ import ast
 import operator
 from collections.abc import Mapping
 from functools import reduce
+from math import lcm
 
 from kernels.errors import KernelsError
 from kernels.size import Size, greatest, least
@@ -48,6 +49,7 @@ def _fraction(tree: ast.expr, sizes: Mapping[str, Size | int]) -> tuple[Size | i
             return above, below * number
         case ast.BinOp(left, (ast.Add() | ast.Sub()) as operation, right):
             (above, below), (other, line) = _fraction(left, sizes), _fraction(right, sizes)
-            total: Size | int = _OPERATORS[type(operation)](above * line, other * below)
-            return total, below * line
+            whole = lcm(below, line)
+            total: Size | int = _OPERATORS[type(operation)](above * (whole // below), other * (whole // line))
+            return total, whole
     return _value(tree, sizes), 1

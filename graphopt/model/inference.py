@@ -26,7 +26,7 @@ def infer_node(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
         if foreign:
             return _of_foreign(node, facts)
         results = schema.infer(node, facts)
-    if not foreign and reads_attributes and operator is not None and _may_hold_dims(results[0]):
+    if not foreign and reads_attributes and operator is not None and _may_hold_dims(results[0], node, facts):
         held = _content(operator, node, facts)
         if held is not None:
             first = results[0]
@@ -62,8 +62,12 @@ def _pieces(node: ir.Node, results: tuple[Known, ...], facts: Knowledge) -> tupl
     return tuple(Known(known.type, known.shape, part) for known, part in zip(results, parts, strict=True))
 
 
-def _may_hold_dims(first: Known) -> bool:
-    if first.dtype not in content.INTEGER_TYPES:
+def _may_hold_dims(first: Known, node: ir.Node, facts: Knowledge) -> bool:
+    if first.dtype in content.REAL_TYPES:  # those that are computed from dims alone
+        source = nodes.input_at(node, 0)
+        if source is None or facts.content(source) is None:
+            return False
+    elif first.dtype not in content.INTEGER_TYPES:
         return False
     return first.shape is None or len(first.shape) <= content.MAX_RANK
 
@@ -84,7 +88,7 @@ def _content(operator: Operator, node: ir.Node, facts: Knowledge) -> content.Con
         return None if known is None else described(node, known)
     if operator.content is None:
         return None
-    operands = [None if value is None else facts.content(value) for value in node.inputs]
+    operands = [None if value is None else facts.held(value) for value in node.inputs]
     if any(value is not None and held is None for value, held in zip(node.inputs, operands, strict=True)):
         return None
     try:

@@ -13,6 +13,7 @@ import sympy
 from graphopt.model import content, dims
 from graphopt.model.content import Content
 from graphopt.model.dims import Dim, Dims
+from graphopt.model.reals import Real
 
 # Constants up to this size may be read while looking for a match; weights above it are read only by rules that ask.
 SMALL = 1024  # elements
@@ -129,6 +130,15 @@ class Knowledge(ABC):
     def content(self, value: ir.Value) -> content.Content | None:
         """The integers a small tensor holds, possibly symbolic."""
         return self.known(value).content
+
+    def held(self, value: ir.Value) -> Content | None:
+        """What an operand of a computation with dims holds: of floats a number too."""
+        known = self.content(value)
+        tensor = self.tensor(value) if known is None and self.dtype(value) in content.REAL_TYPES else None
+        if tensor is None or tensor.size != 1:
+            return known
+        number = Real.of(float(tensor.numpy().reshape(-1)[0]))
+        return None if number is None else np.full(tuple(tensor.shape.numpy()), number, dtype=object)
 
     def ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
         """The numbers of a constant integer vector (or scalar), else None."""

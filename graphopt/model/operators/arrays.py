@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import constants, dims, nodes
+from graphopt.model.reals import Real
 
 Arrays = Sequence[np.ndarray | None]
 Evaluator = Callable[[ir.Node, Arrays, int], np.ndarray | None]  # of inputs and opset; None where it cannot tell
@@ -83,8 +84,13 @@ def of_symbols(function: Callable[..., object]) -> Evaluator:
 
 
 def arithmetic(function: Callable[..., object]) -> Evaluator:
-    """An operator that computes with dims."""
-    return of_symbols(lambda *items: dims.normal(function(*items)))
+    """An operator that computes with dims, or with floats that are computed from them."""
+
+    def compute(*items: object) -> object:
+        result = function(*items)
+        return result if isinstance(result, Real) else dims.normal(result)
+
+    return of_symbols(compute)
 
 
 def first_operand(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:

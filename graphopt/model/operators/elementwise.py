@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -10,7 +11,7 @@ import onnx_ir as ir
 import sympy
 
 from graphopt.model import dims, nodes
-from graphopt.model.content import WIDE_TYPES, Content
+from graphopt.model.content import REAL_TYPES, WIDE_TYPES, Content
 from graphopt.model.operators import arrays, formulas, shapes
 from graphopt.model.operators.arrays import Arrays, Evaluator, arithmetic, of_symbols, ufunc
 from graphopt.model.operators.formulas import Formula, Operands
@@ -18,6 +19,7 @@ from graphopt.model.operators.gradients import elementwise as gradients
 from graphopt.model.operators.gradients.backward import GradientRule
 from graphopt.model.operators.parts import Shape, Wanted
 from graphopt.model.operators.record import Operator, ShapeRule, no_flops, per_element
+from graphopt.model.reals import Real
 from kernels.tensor.expression import Binary, BinaryOp, CompareOp, Expression, Number, UnaryOp
 
 
@@ -101,16 +103,23 @@ def _where(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
 # -- symbols ----------------------------------------------------------------------------------------------------------
 
 
-def _quotient(left: dims.Dim, right: dims.Dim) -> dims.Dim | None:
+def _quotient(left: dims.Dim | Real, right: dims.Dim | Real) -> dims.Dim | Real | None:
     """Integer division truncates towards zero; symbols are non-negative, other signs are not decided."""
+    if isinstance(left, Real) or isinstance(right, Real):
+        return left.over(right) if isinstance(left, Real) and isinstance(right, Real) else None
     if isinstance(left, int) and isinstance(right, int):
         return None if right == 0 else int(abs(left) // abs(right)) * (1 if (left < 0) == (right < 0) else -1)
     exact = dims.quotient(left, right)
     if exact is not None:
         return exact
-    if sympy.sympify(left).is_nonnegative and sympy.sympify(right).is_positive:
-        return dims.normal(sympy.floor(sympy.sympify(left) / sympy.sympify(right)))
+    if _is_counted(sympy.sympify(left)) and sympy.sympify(right).is_positive:
+        return dims.floor(sympy.sympify(left) / sympy.sympify(right))
     return None
+
+
+def _is_counted(number: sympy.Expr) -> bool:
+    """Whether it is never negative where every dim is one at least: of an empty image no window is counted."""
+    return bool(number.is_nonnegative or number.subs({one: one + 1 for one in number.free_symbols}).is_nonnegative)
 
 
 def _remainder(left: dims.Dim, right: dims.Dim) -> dims.Dim | None:
@@ -177,10 +186,23 @@ def _negated(item: object) -> bool | None:
     return (not item) if isinstance(item, (bool, int)) else None
 
 
+def _of_reals(function: Callable[[Real], Real]) -> Evaluator:
+    return of_symbols(lambda item: function(item) if isinstance(item, Real) else None)
+
+
+def _whole(item: object) -> object:
+    """An element as an integer tensor has it."""
+    if isinstance(item, Real):
+        return item.truncated()
+    return int(item) if isinstance(item, bool) else item
+
+
 def _cast_content(node: ir.Node, inputs: Arrays, opset: int) -> Content | None:
     target = ir.DataType(nodes.int_attribute(node, "to", 0))
+    if target in REAL_TYPES:
+        return arrays.symbols(lambda item: item if isinstance(item, Real) else Real.of(item), inputs[0])
     if target in WIDE_TYPES:
-        return arrays.symbols(lambda item: int(item) if isinstance(item, bool) else item, inputs[0])
+        return arrays.symbols(_whole, inputs[0])
     if target == ir.DataType.BOOL:
         return arrays.symbols(lambda item: bool(item) if isinstance(item, (bool, int)) else None, inputs[0])
     return None
@@ -195,7 +217,7 @@ OPERATORS = (
     _each("Atan", "atan", gradient=gradients.arc_tangent),
     _each("Atanh", "atanh", gradient=gradients.arc_tangent_hyperbolic),
     _each("BitwiseNot", _every_bit),
-    _each("Ceil", "ceil", gradient=gradients.nothing),
+    _each("Ceil", "ceil", content=_of_reals(Real.ceiling), gradient=gradients.nothing),
     _each("Celu", formulas.celu, gradient=gradients.celu),
     _each("Clip", formulas.clip, gradient=gradients.clip),
     _each("Cos", "cos", gradient=gradients.cosine),
@@ -203,7 +225,7 @@ OPERATORS = (
     _each("Elu", formulas.elu, gradient=gradients.elu),
     _each("Erf", "erf", gradient=gradients.error_function),
     _each("Exp", "exp", not_negative=True, gradient=gradients.exponential),
-    _each("Floor", "floor", gradient=gradients.nothing),
+    _each("Floor", "floor", content=_of_reals(Real.floor), gradient=gradients.nothing),
     _each("Gelu", formulas.gelu, 8, gradient=gradients.gelu),
     _each("HardSigmoid", formulas.hard_sigmoid, not_negative=True, gradient=gradients.hard_sigmoid),
     _each("HardSwish", formulas.hard_swish, 3, gradient=gradients.hard_swish),

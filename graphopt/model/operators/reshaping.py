@@ -47,7 +47,7 @@ def _reshaped_dims(node: ir.Node, facts: Knowledge) -> Result:
         rest = dims.product(dim for dim in result if dim is not None)
         missing = None if source is None else dims.quotient(dims.product(source), rest)
         if missing is None and source is not None and rest != 0:
-            missing = dims.normal(sympy.floor(sympy.sympify(dims.product(source)) / sympy.sympify(rest)))
+            missing = dims.floor(sympy.sympify(dims.product(source)) / sympy.sympify(rest))
             missing = facts.fresh() if isinstance(missing, sympy.Expr) and not missing.is_Symbol else missing
         result = [(facts.fresh() if missing is None else missing) if dim is None else dim for dim in result]
     return (Known(kind, tuple(dim for dim in result if dim is not None), None),)

@@ -13,6 +13,7 @@ from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.gradients import control
 from graphopt.model.operators.record import Counting, Operator, no_flops
 from graphopt.model.operators.shapes import Result, first_type, like_first
+from graphopt.model.reals import Real, whole
 
 
 def _filled_dims(node: ir.Node, facts: Knowledge) -> Result:
@@ -23,10 +24,13 @@ def _filled_dims(node: ir.Node, facts: Knowledge) -> Result:
 
 
 def _range_dims(node: ir.Node, facts: Knowledge) -> Result:
-    operands = [None if value is None else facts.content(value) for value in node.inputs]
+    operands = [None if value is None else facts.held(value) for value in node.inputs]
     if any(operand is None or operand.size != 1 for operand in operands):
         return None
-    start, limit, step = (operand.reshape(-1)[0] for operand in operands if operand is not None)
+    items = [operand.reshape(-1)[0] for operand in operands if operand is not None]
+    start, limit, step = (whole(item) if isinstance(item, Real) else item for item in items)
+    if start is None or limit is None or step is None:
+        return None
     if all(isinstance(item, int) for item in (start, limit, step)):
         return like_first(node, facts, (len(range(start, limit, step)),)) if step else None
     if step != 1:

@@ -31,7 +31,7 @@ def _frame_dims(node: ir.Node, facts: Knowledge) -> Result:
     if signal is None or step is None or length is None or step[0] < 1:
         return None
     bins = length // 2 + 1 if nodes.int_attribute(node, "onesided", 1) else length
-    frames = dims.normal(sympy.floor((sympy.sympify(signal[1]) - length) / step[0]) + 1)
+    frames = dims.floor((sympy.sympify(signal[1]) - length) / step[0] + 1)
     result: dims.Dims = (signal[0], frames, bins, 2)
     return like_first(node, facts, result)
 

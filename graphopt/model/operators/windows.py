@@ -47,7 +47,7 @@ def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
     for axis in range(spatial):
         if padding.startswith("SAME"):
             steps = (sympy.sympify(source[2 + axis]) + strides[axis] - 1) / strides[axis]
-            result.append(dims.normal(sympy.floor(steps)))
+            result.append(dims.floor(steps))
             continue
         reach, behind = dilations[axis] * (kernel[axis] - 1) + 1, pads[axis + spatial]
         if is_rounded_up and strides[axis] > 1:
@@ -58,7 +58,7 @@ def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
         if isinstance(free, int):
             result.append(free // strides[axis] + 1)
         else:
-            result.append(dims.normal(sympy.floor(sympy.sympify(free) / strides[axis]) + 1))
+            result.append(dims.floor(sympy.sympify(free) / strides[axis] + 1))
     return (Known(first_type(node, facts), tuple(result), None),) * max(len(node.outputs), 1)
 
 
