@@ -31,8 +31,8 @@ STEPS = frozenset(
 # Where recurrent layers that round their state before each step have the scale of the matrix that it is multiplied by.
 STATE_SCALES = {"DynamicQuantizeLSTM": 10}
 
-# Functions of a fixed range, which engines compute to a unit of the range, and what only moves their results.
-BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf"})
+# Functions that engines compute to a unit of one, which is the range of most, and what only moves their results.
+BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Softplus", "Tanh", "Erf"})
 SIGNED = frozenset({"Tanh", "Erf"})  # of these: from -1 to 1
 MOVES = frozenset(
     {

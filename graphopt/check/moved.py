@@ -21,6 +21,7 @@ MOVED_BYTES = 64 << 20  # of weights, the small ones first
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
 STEP = 32  # units in the last place, by which numbers that are rounded to steps are moved: as many count as equal
 LEAST_SHARE = 0.25  # of these units: one more than rounding is
+WEIGHED = frozenset({"Mish"})  # an operand by what a function of a fixed range gives
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
 
@@ -57,10 +58,11 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
 
 
 def moved_functions(model: ir.Model) -> ir.Model | None:
-    """A copy in which results of functions of a fixed range are moved by half a unit of it; None without any.
+    """A copy in which results of functions are moved by half a unit of one; None without any.
 
     Engines compute them to that: far from zero one gives a sigmoid of 1e-12 and another none at all, and a gradient
-    behind it is all that there is in its row. Results from 0 to 1 go up alone, and stay in their range.
+    behind it is all that there is in its row. Results from 0 to 1 go up alone, and stay in their range. A Mish is its
+    operand by such a number, and moved by as much of the operand.
     """
 
     def term(node: ir.Node, spacing: float, along: Sequence[int], generator: np.random.Generator) -> np.ndarray:
@@ -68,7 +70,7 @@ def moved_functions(model: ir.Model) -> ir.Model | None:
         signs = generator.choice([-1, 1], along) if node.op_type in SIGNED else 1
         return np.asarray(signs * shares * spacing / 2)
 
-    return _moved_results(model, BOUNDED, "Add", term, 20264)
+    return _moved_results(model, BOUNDED | WEIGHED, "Add", term, 20264)
 
 
 def _moved_results(
@@ -100,7 +102,13 @@ def _moved_results(
 def _put_behind(graph: ir.Graph, node: ir.Node, by: str, number: np.ndarray, kind: ir.DataType) -> None:
     """Combine the first result of a node with a constant; the new result takes its name and its uses."""
     value, name = node.outputs[0], node.outputs[0].name
-    moved = ir.node(by, [value, _constant(graph, f"{name}:moved", number, kind)])
+    other = _constant(graph, f"{name}:moved", number, kind)
+    if node.op_type in WEIGHED:
+        weighed = ir.node("Mul", [node.inputs[0], other])
+        graph.insert_before(node, weighed)
+        other = weighed.outputs[0]
+        other.name, other.type, other.shape = f"{name}:by", value.type, value.shape
+    moved = ir.node(by, [value, other])
     graph.insert_after(node, moved)
     new = moved.outputs[0]
     new.type, new.shape = value.type, value.shape

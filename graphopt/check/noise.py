@@ -3,10 +3,10 @@
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
 optimizations are on, the model is run in float64, or in float16 as ONNX defines it where engines keep more, and the
 results of sums are moved by a unit, as another order would, and gates decide the other way where these samples leave
-open what they decide (check.gates). Results of functions of a fixed range are moved by a unit of that. Numbers that are
-rounded to steps are moved by as much as counts as equal, for which of them stand beside a tie is luck. A rewrite that
-is right differs from the original in just that way. Samples are made when a difference asks for them, the cheapest
-first, and kept.
+open what they decide (check.gates). Results of functions of a fixed range, and of a Softplus, are moved by a unit of
+one. Numbers that are rounded to steps are moved by as much as counts as equal, for which of them stand beside a tie is
+luck. A rewrite that is right differs from the original in just that way. Samples are made when a difference asks for
+them, the cheapest first, and kept.
 
 Operators that ONNX Runtime fuses are taken apart for that: their sums are moved, and float64 has no kernels for them.
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
@@ -31,6 +31,7 @@ from graphopt.check.moved import moved_array, moved_functions, moved_steps, move
 from graphopt.check.runner import CannotRun, Runner, Workplace
 from graphopt.model.bodies import put_bodies
 from graphopt.model.contrib.bodies import has_body
+from graphopt.model.functions import inlined
 from graphopt.model.oversized import oversized
 from graphopt.model.rooms import let_go
 from graphopt.model.save import weight_bytes
@@ -86,7 +87,8 @@ class Noise:
 
         Samples are kept in what is `held` by the check.
         """
-        self._workplace, self._model, self._runner, self._sound = workplace, model, runner, sound
+        self._workplace, self._runner, self._sound = workplace, runner, sound
+        self._model = inlined(model) if model.functions else model  # what a function computes is moved too
         self._work, self._cases = work, cases
         self._held = Held() if held is None else held
         # Inputs that hold weights, as a training step has them: they are moved as weights are.

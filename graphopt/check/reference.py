@@ -36,6 +36,7 @@ from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
 from graphopt.model.dims import declared
 from graphopt.model.facts import Facts
+from graphopt.model.functions import inlined
 from graphopt.model.oversized import oversized
 from graphopt.model.rooms import let_go
 
@@ -81,7 +82,7 @@ class Reference:
         self.foreign: tuple[str, ...] = ()
         self._sound = self.checks is True
         self.branches = Branches()
-        copy = model.clone()
+        copy = inlined(model)
         facts = Facts(copy)
         self.problem = oversized(copy, facts)
         if self.problem is not None:
@@ -112,11 +113,9 @@ class Reference:
         self._count = len(runnable.graph.outputs)
         with_conditions = watched(runnable)
         if with_conditions is not None:
-            try:
+            with contextlib.suppress(CannotRun):  # by an engine that will not give a condition out
                 self.runner = workplace.runner(with_conditions.model, self._sound)
                 self.branches = Branches(with_conditions.ifs)
-            except CannotRun:  # an engine that will not give a condition out
-                pass
         self.noise = Noise(
             workplace, runnable, self.runner, self._sound, lambda: work(self.sizes[0] if self.sizes else {}),
             self.cases, self.held,

@@ -34,6 +34,14 @@ def inline(model: ir.Model, wanted: Callable[[ir.Function], bool] | None = None)
     InlinePass(wanted)(model)
 
 
+def inlined(model: ir.Model) -> ir.Model:
+    """A copy in which functions stand in place of their calls, as far as their operators mean the same there."""
+    copy = model.clone()
+    if copy.functions:
+        inline(copy, lambda function: means_the_same(function, copy))
+    return copy
+
+
 def means_the_same(function: ir.Function, model: ir.Model) -> bool:
     """Whether every domain that the function's operators are of has one version in function and model."""
     return _other_domain(function, model) is None

@@ -329,6 +329,36 @@ def test_functions_of_a_fixed_range_move_by_half_a_unit_of_it() -> None:
     assert moved_functions(load(support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }"))) is None
 
 
+@pytest.mark.parametrize("op_type", ["Softplus", "Mish"])
+def test_a_function_that_an_engine_computes_to_a_unit_of_one(op_type: str) -> None:
+    """Of -17 ONNX Runtime gives a Softplus of zero, and e^-17 is right where nothing else stands beside it."""
+    proto = support.model(f"g (float[1] x) => (float[1] y) {{ y = {op_type}(x) }}", 18)
+    assert graphopt.compile(proto, threads=1).verification.passed
+    moved = moved_functions(load(proto))
+    assert moved is not None
+    x = np.array([-17], np.float32)
+    before, after = (support.session(ir.to_proto(one)).run(None, {"x": x})[0] for one in (load(proto), moved))
+    assert 0 < np.abs(after - before).max() <= 17 * 2.0**-24
+
+
+def test_what_a_function_of_the_model_computes_is_moved_too() -> None:
+    """The variance of a row of nearly equal numbers, a mean of squares less the square of a mean, is rounding."""
+    proto = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18, "local" : 1]>
+    g (float[6,256] x) => (float[6,256] y) { y = local.norm(x) }
+    <domain: "local", opset_import: ["" : 18]>
+    norm (x) => (y) { axis = Constant<value_ints = [-1]>() m = ReduceMean(x, axis) s = Mul(x, x)
+        p = ReduceMean(s, axis) q = Mul(m, m) v = Sub(p, q) zero = Constant<value_float = 0.0>() w = Max(v, zero)
+        tiny = Constant<value_float = 1e-6>() a = Add(w, tiny) r = Sqrt(a) c = Sub(x, m) y = Div(c, r) }""")
+    x = np.float32(3) + np.random.default_rng(0).uniform(-1e-4, 1e-4, (6, 256)).astype(np.float32)
+    with Workplace() as workplace:
+        model = load(proto)
+        runner = workplace.runner(model, True)
+        case = Case({"x": x}, list(runner.run({"x": x})), "flat")
+        found = Noise(workplace, model, runner, True, lambda: LARGE).moved(case, "sums")
+    assert found is not None and np.abs(np.asarray(found[0]) - np.asarray(case.outputs[0])).max() > 1e-3
+    assert graphopt.compile(proto, threads=1).verification.passed
+
+
 def test_a_model_may_know_a_sigmoid_where_the_engine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime's is zero for -60, and e^-60 is no mistake where nothing else stands in its row.
 
