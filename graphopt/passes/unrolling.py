@@ -286,8 +286,11 @@ class _Copies:
             for output in inner.outputs:
                 self._name(output)
             for held in nodes.subgraphs(inner):
-                for entry in held.inputs:
+                for at, entry in enumerate(held.inputs):
+                    shape = entry.shape
                     self._name(entry)
+                    if at < 2 and inner.op_type == "Loop":  # ONNX Runtime asks whether its count has an axis
+                        entry.shape = shape
                 for value in list(held.initializers.values()):
                     held.initializers.pop(value.name or "")
                     self._name(value)

@@ -125,6 +125,14 @@ def test_nested_loops_unroll_from_inside() -> None:
     assert unrolled(looping(inner)) == (["Mul", "Add"] * 3 + ["Relu"]) * 3
 
 
+def test_a_loop_that_stays_in_a_body_keeps_the_dims_of_its_count() -> None:
+    """ONNX Runtime refuses a Loop whose count may have any axes."""
+    inner = """go = Identity (going)
+        y_out = Loop (times, , y_in) <body = inner (int64 j, bool g, float[2] z_in) => (bool h, float[2] z_out)
+            { h = Identity (g) z_out = Add (z_in, x) }>"""
+    assert unrolled(looping(inner, inputs=", int64 times")) == ["Loop"] * 3
+
+
 def test_branches_in_the_body_are_copied_with_it() -> None:
     body = """go = Identity (going)
         y_out = If (flag) <then_branch = t () => (float[2] a) { a = Add (y_in, y_in) },
