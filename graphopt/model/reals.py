@@ -36,6 +36,9 @@ class Real:
         value = sympy.sympify(number)
         return Real(value) if _is_sum(value) else None
 
+    def __repr__(self) -> str:
+        return str(self.value)
+
     def __add__(self, other: Real) -> Real:
         return self._with(self.value + other.value, other)
 

@@ -9,11 +9,17 @@ What only says how large something is (a shape, the end of a Slice) stays as it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import lcm
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 
+from graphopt.model import dims
+from graphopt.model.content import REAL_TYPES
 from graphopt.model.facts import Facts
+from graphopt.model.reals import Real
 from kernels.size import Size
 
 NAME = "size"
@@ -42,7 +48,7 @@ def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = 
                 _shift(model, node, given, facts)
             elif with_ranges and facts.known(node.outputs[0]).content is None:
                 length = (facts.shape(node.outputs[0]) or ("unknown",))[0]
-                _add(model, node, node.outputs[0], inputs.holding((), (0,), str(length)), facts)
+                _add(model, node, node.outputs[0], Given(inputs.holding((), (0,), str(length))), facts)
         elif not all(facts.known(one).content is not None for one in node.outputs):
             for at, value in enumerate(node.inputs):
                 if value is not None and not value.is_graph_input() and at not in DIMS.get(node.op_type, ()):
@@ -51,12 +57,37 @@ def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = 
                         node.replace_input_with(at, _as(model, node, given, value, facts))
             counted = node.inputs[0] if with_ranges and node.op_type == "CumSum" and not node.domain else None
             if counted is not None:  # ones, as many as the size says
-                zero = _as(model, node, inputs.holding((), (0,), str(facts.shape(counted))), counted, facts)
+                given = Given(inputs.holding((), (0,), str(facts.shape(counted))))
+                zero = _as(model, node, given, counted, facts)
                 summed = ir.node("Add", [counted, zero])
                 summed.outputs[0].name = f"{node.outputs[0].name}/counted"
                 model.graph.insert_before(node, summed)
                 node.replace_input_with(0, summed.outputs[0])
+    for value in model.graph.outputs:
+        producer = value.producer()
+        given = None if producer is None else inputs.of(facts, value, formula)
+        if producer is not None and given is not None:
+            _give(model, producer, _as(model, producer, given, value, facts))
     return inputs.numbers
+
+
+def _give(model: ir.Model, producer: ir.Node, told: ir.Value) -> None:
+    """Let an output of the model be what an input tells, and not what its producer computes."""
+    value = producer.outputs[0]
+    copy = ir.node("Identity", [told])
+    new = copy.outputs[0]
+    new.type, new.shape, new.name = value.type, value.shape, value.name
+    value.name = f"{value.name}/plain"
+    model.graph.insert_after(producer, copy)
+    model.graph.outputs[:] = [new if one is value else one for one in model.graph.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An input of int64, and by what its numbers are divided: of ceil(height / 2) / 4 by 4."""
+
+    value: ir.Value
+    parts: int = 1
 
 
 class _Inputs:
@@ -67,15 +98,18 @@ class _Inputs:
         self._made: dict[tuple[object, ...], ir.Value] = {}
         self.numbers: list[tuple[Size | int, ...]] = []
 
-    def of(self, facts: Facts, value: ir.Value, formula: Formula) -> ir.Value | None:
+    def of(self, facts: Facts, value: ir.Value, formula: Formula) -> Given | None:
         """The input that holds what a value holds; None where that is no number that follows from dims."""
         known = facts.known(value)
-        if known.content is None or known.dtype not in INTEGERS:
+        if known.content is None or known.dtype not in (*INTEGERS, *REAL_TYPES):
             return None
-        found = [one if isinstance(one, int) else formula(one) for one in known.content.reshape(-1).tolist()]
+        numbers = [one.value if isinstance(one, Real) else one for one in known.content.reshape(-1).tolist()]
+        parts = lcm(*(int(sympy.fraction(sympy.together(one))[1]) for one in numbers if isinstance(one, sympy.Expr)))
+        whole = [dims.normal(parts * one) for one in numbers]
+        found = [one if isinstance(one, int) else formula(one) for one in whole]
         if all(isinstance(one, int) for one in found) or any(one is None for one in found):
             return None
-        return self.holding(known.content.shape, tuple(one for one in found if one is not None))
+        return Given(self.holding(known.content.shape, tuple(one for one in found if one is not None)), parts)
 
     def holding(self, shape: tuple[int, ...], numbers: tuple[Size | int, ...], purpose: str = "") -> ir.Value:
         """The input of int64 that holds the numbers, for one purpose: what differs is not equal at some sizes alone."""
@@ -89,18 +123,22 @@ class _Inputs:
         return self._made[key]
 
 
-def _as(model: ir.Model, reader: ir.Node, given: ir.Value, like: ir.Value, facts: Facts) -> ir.Value:
-    """An input of int64 in the type of the value that it stands for."""
-    kind = like.dtype or facts.dtype(like) or ir.DataType.INT64
+def _as(model: ir.Model, reader: ir.Node, given: Given, like: ir.Value, facts: Facts) -> ir.Value:
+    """What an input holds in the type of the value that it stands for."""
+    kind, found = like.dtype or facts.dtype(like) or ir.DataType.INT64, given.value
     if kind is ir.DataType.INT64:
-        return given
-    cast = ir.node("Cast", [given], {"to": int(kind)})
-    cast.outputs[0].name = f"{like.name}/{NAME}"
-    model.graph.insert_before(reader, cast)
-    return cast.outputs[0]
+        return found
+    steps = [ir.node("Cast", [found], {"to": int(kind)})]
+    if given.parts > 1:
+        parts = ir.node("Constant", [], {"value": ir.tensor(np.array(given.parts, kind.numpy()))})
+        steps += [parts, ir.node("Div", [steps[0].outputs[0], parts.outputs[0]])]
+    for number, step in enumerate(steps):
+        step.outputs[0].name = f"{like.name}/{NAME}{number or ''}"
+    model.graph.insert_before(reader, steps)
+    return steps[-1].outputs[0]
 
 
-def _shift(model: ir.Model, node: ir.Node, given: ir.Value, facts: Facts) -> None:
+def _shift(model: ir.Model, node: ir.Node, given: Given, facts: Facts) -> None:
     """Range(start, limit, delta) as Range(0, limit - start, delta) + start, where an input holds the start."""
     start, limit, delta = node.inputs
     if start is None or limit is None:
@@ -117,7 +155,7 @@ def _shift(model: ir.Model, node: ir.Node, given: ir.Value, facts: Facts) -> Non
     model.graph.remove(node, safe=True)
 
 
-def _add(model: ir.Model, node: ir.Node, plain: ir.Value, given: ir.Value, facts: Facts) -> None:
+def _add(model: ir.Model, node: ir.Node, plain: ir.Value, given: Given, facts: Facts) -> None:
     """Whoever reads what a Range gives reads the sum of `plain` and an input instead."""
     out = node.outputs[0]
     moved = ir.node("Add", [plain, _as(model, node, given, out, facts)])

@@ -17,6 +17,16 @@ GRAPHS = {
         shape = Shape<start = 0, end = 1>(x)
         count = Cast<to = 1>(shape)
         y = Div(x, count)""",
+    "half of it, and the square root of a third": """
+        two = Constant<value = float {2.0}>()
+        three = Constant<value = float {3.0}>()
+        shape = Shape<start = 0, end = 1>(x)
+        count = Cast<to = 1>(shape)
+        half = Div(count, two)
+        third = Div(count, three)
+        root = Sqrt(third)
+        scaled = Mul(x, half)
+        y = Div(scaled, root)""",
     "a position": """
         shape = Shape<start = 0, end = 1>(x)
         scalar = Squeeze(shape)
@@ -131,3 +141,23 @@ def test_an_input_holds_what_is_computed_with_and_shapes_stay() -> None:
     assert [value.name for value in model.graph.inputs] == ["x", "size:0"]
     readers = [use.node.op_type for use in model.graph.inputs[1].uses()]
     assert readers == ["Cast"], "a shape stays what it is"
+
+
+def test_outputs_that_tell_sizes_do_so_at_every_size() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[n, 3] x) => (float[n, 3] y, int64[2] shape, int32 count, float[1] half) {
+        y = Relu(x)
+        shape = Shape(x)
+        all = Size(y)
+        count = Cast<to = 6>(all)
+        rows = Shape<start = 0, end = 1>(x)
+        wide = Cast<to = 1>(rows)
+        two = Constant<value = float {2.0}>()
+        half = Div(wide, two)
+    }""")
+    made = graphopt.compile(model, dims={"n": (1, 9)}, threads=1)
+    session = support.session(model, optimized=True)
+    for size in range(1, 10):
+        x = np.random.default_rng(size).standard_normal((size, 3)).astype(np.float32)
+        for found, expected in zip(made.run(None, {"x": x}), session.run(None, {"x": x}), strict=True):
+            np.testing.assert_array_equal(found, expected)

@@ -175,7 +175,7 @@ def parted_of(model: ir.Model, target: Target, *, exact: bool = False) -> Parted
         if not is_fixed(scope, value):
             scope.shape(value)  # or a sentence that asks for its dims
     parted = _lowered(scope, model, target, exact)
-    if not parted.lowered:
+    if parted.missing and not parted.lowered:
         raise NotLowered(f"{parted.refusal}, and nothing is left to be compiled.")
     return parted
 
