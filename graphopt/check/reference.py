@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import structs
 
 from graphopt.check.branches import Branches, watched
 from graphopt.check.double import is_small
@@ -30,7 +31,17 @@ from graphopt.check.runner import CannotRun, OutOfTime, Runner, Workplace
 from graphopt.check.search import Search
 from graphopt.check.sizes import Assignment
 from graphopt.check.tables import changed_table
-from graphopt.check.tolerance import LIMITS, PLAIN, ROUGH, Compared, Difference, Nature, compare, without_subnormals
+from graphopt.check.tolerance import (
+    EQUAL,
+    LIMITS,
+    PLAIN,
+    ROUGH,
+    Compared,
+    Difference,
+    Nature,
+    compare,
+    without_subnormals,
+)
 from graphopt.check.verification import Status, Verification
 from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError
@@ -286,7 +297,7 @@ class Reference:
 
         `limited` is what a complete check has to say all the same.
         """
-        worst = worst or Difference(0.0, 0.0, None)
+        worst = worst or EQUAL
         tolerance = (
             {kind: max(limit, least) for kind, limit in LIMITS.items() if limit in self.limits.values()}
             if self.tolerance is None
@@ -318,7 +329,7 @@ class Comparison:
         self._program = program
         self._declared = {value.name: declared(value) for value in reference.model.graph.outputs} if program else {}
         self._overruled: list[str] = []
-        self._worst = Difference(0.0, 0.0, None)
+        self._worst, self._plain, self._rounded = EQUAL, 0.0, 0
         self._different: Verification | None = None
         self.cases = tuple(case for case in reference.cases if not (program and case.draw == "special"))
         self._passed_over = 0
@@ -329,19 +340,23 @@ class Comparison:
             self._passed_over += 1
             if self._passed_over < len(self.cases):
                 return True
+        worst = EQUAL
         for name, one, other in zip(self._names, case.outputs, outputs, strict=True):
             if name in self._reference.excluded:
                 continue
             found = self.difference(name, case, one, other)
             let_go(one)
             let_go(other)
-            self._worst = Difference(
-                max(self._worst.max_abs, found.max_abs), max(self._worst.max_rel, found.max_rel), found.reason,
-                max(self._worst.rounding, found.rounding),
-            )  # fmt: skip
+            worst = worst.beside(found)
             if found.reason is not None:
+                self._worst = self._worst.beside(worst)
                 self._differ(f"output '{name}': {found.reason}", self._before(case) + 1)
                 return False
+        self._worst = self._worst.beside(worst)
+        if worst.rounding:
+            self._rounded += 1
+        else:
+            self._plain = max(self._plain, worst.max_rel)
         return True
 
     def difference(self, name: str, case: Case, one: object, other: object) -> Difference:
@@ -378,22 +393,12 @@ class Comparison:
         if self._overruled:
             names = ", ".join(f"'{name}'" for name in dict.fromkeys(self._overruled))
             limited = f"{self._reference.engine} gives {names} otherwise than ONNX's own evaluator, whose results hold"
-        return self._different or self._reference.verdict("verified", None, self._worst, feeds, self._least, limited)
+        if self._different is not None:
+            return self._different
+        found = self._reference.verdict("verified", None, self._worst, feeds, self._least, limited)
+        return structs.replace(found, plain_rel=self._plain, rounded_feeds=self._rounded)
 
 
 def _same_dims(some: Sequence[object], others: Sequence[object]) -> bool:
     return all(np.asarray(one).shape == np.asarray(other).shape for one, other in zip(some, others, strict=True)
                if isinstance(one, np.ndarray))  # fmt: skip
-
-
-def verify(
-    original: ir.Model,
-    candidate: ir.Model,
-    seconds: float = 300.0,
-    *,
-    given: Sequence[Given] = (),
-    tolerance: float | None = None,
-) -> Verification:
-    """Compare two models with equal signatures on seeded feeds, and on those that are given."""
-    with Workplace() as workplace:
-        return Reference(workplace, original, seconds, given=given, tolerance=tolerance).check(candidate)

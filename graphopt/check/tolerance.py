@@ -44,6 +44,13 @@ class Difference:
     reason: str | None
     rounding: float = 0.0  # the largest multiple of the model's own rounding; 0 where that was not asked for
 
+    def beside(self, other: Difference) -> Difference:
+        """The larger of both in everything, with the reason of the other."""
+        return Difference(
+            max(self.max_abs, other.max_abs), max(self.max_rel, other.max_rel), other.reason,
+            max(self.rounding, other.rounding),
+        )  # fmt: skip
+
 
 EQUAL = Difference(0.0, 0.0, None)
 

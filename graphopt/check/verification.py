@@ -26,6 +26,8 @@ class Verification(msgspec.Struct, frozen=True):
     draws: tuple[str, ...] = ()  # kinds of values in the feeds (check.feeds), "given" for the user's own
     branches: tuple[int, int] = (0, 0)  # of the Ifs, inside loops and functions too: those that the feeds took, and all
     shut_rows: bool | None = None  # whether a row of a mask was false throughout; None where no input may be a mask
+    plain_rel: float = 0.0  # the largest relative difference on feeds on which all is within `tolerance`
+    rounded_feeds: int = 0  # on so many others the model's own rounding decided
 
     @property
     def passed(self) -> bool:

@@ -72,6 +72,8 @@ def compile_record(
         _workers_of(compiled),
         *((0, 0, ()) if footprint is None else (footprint.flash, footprint.memory, footprint.outside)),
         compiled.not_rounded,
+        verification.plain_rel,
+        verification.rounded_feeds,
     )  # fmt: skip
 
 

@@ -97,5 +97,6 @@ def _together(verdicts: Sequence[Verification], points: Sequence[Point]) -> Veri
     return msgspec.structs.replace(
         max(verdicts, key=lambda one: one.max_rel), feeds=sum(one.feeds for one in verdicts),
         sizes=tuple(dict(one.sizes) for one in points), max_abs=max(one.max_abs for one in verdicts),
-        rounding=max(one.rounding for one in verdicts),
+        rounding=max(one.rounding for one in verdicts), plain_rel=max(one.plain_rel for one in verdicts),
+        rounded_feeds=sum(one.rounded_feeds for one in verdicts),
     )  # fmt: skip

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graphopt.check import divergence, reference
+from graphopt.check import divergence
 from graphopt.check.divergence import Divergence
 from graphopt.check.given import Feeds, read_feeds
-from graphopt.check.runner import CannotRun
+from graphopt.check.reference import Reference
+from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import Verification
 from graphopt.errors import OptionError, VerificationError
 from graphopt.flows.optimize import DEFAULT_VERIFY_SECONDS
@@ -29,7 +30,9 @@ def verify(
     `feeds` and `tolerance` are those of `optimize`.
     """
     one, other = _comparable(first, second)
-    return reference.verify(one, other, seconds, given=read_feeds(one, feeds), tolerance=tolerance)
+    with Workplace() as workplace:
+        given = read_feeds(one, feeds)
+        return Reference(workplace, one, seconds, given=given, tolerance=tolerance).check(other)
 
 
 def first_divergence(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.flows.records.compilation import CompileRecord
 from graphopt.model.text import binary_size, several
 from graphopt.report.screen import Screen
-from graphopt.report.wording import error, tolerances
+from graphopt.report.wording import beyond, error, tolerances
 
 THREADS = 256  # of a block on a GPU
 ROOMY = 1.1  # times the tensors of the model, and so many bytes more: what a program's weights take without a word
@@ -36,14 +36,13 @@ def _allowed(record: CompileRecord) -> str:
 
 def print_compile(screen: Screen, record: CompileRecord) -> None:
     """A few lines."""
+    absolute = "" if record.rounded_feeds else f"; at most {record.max_abs:.1e} absolute"
     compared = (
-        f"within {record.max_rel:.1e} of ONNX Runtime on {several(record.feeds, 'feed')} (relative to the elements "
-        f"beside; at most {record.max_abs:.1e} absolute)"
+        f"within {record.plain_rel:.1e} of ONNX Runtime on {several(record.feeds, 'feed')} (relative to the elements "
+        f"beside{absolute}){beyond(record)}"
     )
     if record.precision != "float32":
         compared = f"with ONNX Runtime on {several(record.feeds, 'feed')}; at most {record.max_abs:.1e} absolute"
-    if record.rounding:
-        compared += f", {record.rounding:.2g} x the model's own rounding"
     if record.remade is not None:
         compared += f"; made again with exact kernels, as the first program was not ({record.remade})"
     if record.not_compared is not None:

@@ -48,4 +48,6 @@ class CompileRecord(msgspec.Struct, frozen=True):
     memory_bytes: int = 0  # that it works in: inputs, arena, scratch and outputs
     outside: tuple[str, ...] = ()  # functions that it calls and has not
     not_rounded: str | None = None  # why all is in float32 where another precision was asked for, as a clause
+    plain_rel: float = 0.0  # the largest relative difference on feeds on which all is within `tolerance`
+    rounded_feeds: int = 0  # on so many others the model's own rounding decides
     schema: str = "graphopt.compile/1"
