@@ -27,7 +27,7 @@ from memplan.verify.packing import verify
 
 ISSUE = 6
 MOST_SECONDS = 10.0  # for one of MiniMalloc's instances
-LARGE_WORK, QUICK_WORK = 45_000_000_000, 10_000_000_000  # steps, for a large one
+LARGE_WORK, QUICK_WORK = 30_000_000_000, 10_000_000_000  # steps, for a large one
 MOST_MEMORY = 2048  # MiB
 Kind = Callable[[int, int], MemoryProblem]
 KINDS: Mapping[str, tuple[Kind, float]] = {"structured": (structured, 1.01), "uniform": (uniform, 1.05)}
