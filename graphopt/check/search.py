@@ -86,6 +86,11 @@ class Search:
         """Whether dims are dynamic and only one set of sizes was accepted."""
         return self._dynamic and len(self.sizes) < 2
 
+    def refusal(self, failure: str | None) -> str:
+        """Why no draw was accepted, of which the last one gave this failure, and what a user can do."""
+        why = failure or self.failure or "no feed was found that the model accepts"
+        return f"{why.rstrip('.')}; if no drawn data suit the model, give some that do: feeds='FILE.npz'"
+
     def _first(self) -> Draw | None:
         """The draw of the first feed that the model accepts."""
         counting = any(item.use.counts for item in self.inputs)

@@ -33,6 +33,7 @@ FLAGS = (
     (re.compile(r"\b(level|opset|order|tolerance)='?(\w+)'?"), r"--\1 \2"),
     (re.compile(r"\bbudget_error\b"), "--budget-error"),
     (re.compile(r"\b(dims|budget)=(?!\w)"), lambda found: {"dims": "--dim", "budget": "--budget"}[found[1]]),
+    (re.compile(r"\bfeeds='(\S+)'"), r"--feeds \1"),
     (re.compile(r"pass unchecked=True"), "pass --no-verify"),
 )
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.comparison import Comparison
 from graphopt.check.feeds import NOTHING, Contents
 from graphopt.check.given import Given
 from graphopt.check.held import Held
 from graphopt.check.noise import Case
-from graphopt.check.reference import Comparison, Reference
+from graphopt.check.reference import Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.verification import Verification
 from graphopt.errors import VerificationError

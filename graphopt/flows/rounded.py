@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 import onnx_ir as ir
 
+from graphopt.check.comparison import Comparison
 from graphopt.check.feeds import NOTHING
 from graphopt.check.noise import Case
-from graphopt.check.reference import Comparison, Reference
+from graphopt.check.reference import Reference
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.check.tolerance import LIMITS, Difference
 from graphopt.check.verification import OFF, Verification
