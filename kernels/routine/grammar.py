@@ -11,9 +11,9 @@
 
 Values are the expressions of tensor programs with two more leaves: a `Local`, which is a scalar variable, and an
 `Element` of a buffer at a place that is computed. Unlike in a tensor program an index may be any integer expression, a
-loop may run for as long as the data says, and a value may be written more than once. Nothing proves that a place lies
-inside its buffer: a definition has to clamp what comes from data. Both sides of a Select are evaluated, so that an
-element which may lie outside is read under a When.
+loop may run for as long as the data says, and a value may be written more than once. What lies outside of its area for
+certain is refused (`inside`); nothing proves that all else lies inside: a definition has to clamp what comes from data.
+Both sides of a Select are evaluated, so that an element which may lie outside is read under a When.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from kernels.routine.grammar import (
     When,
     While,
 )
+from kernels.routine.inside import require_inside
 from kernels.tensor.expression import (
     Binary,
     Cast,
@@ -212,7 +213,9 @@ class Writer:
             raise InvalidRoutine(f"{self._title}: no shared loop.")
         variable, count, body = self._shared
         shared = Shared(variable, count, tuple(body))
-        return Routine(self._title, tuple(self._inputs), tuple(self._outputs), tuple(self._scratch), shared)
+        routine = Routine(self._title, tuple(self._inputs), tuple(self._outputs), tuple(self._scratch), shared)
+        require_inside(routine)
+        return routine
 
 
 def integer(value: ExpressionLike) -> Expression:
