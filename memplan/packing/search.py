@@ -32,7 +32,6 @@ from memplan.packing.walk import (
     LENGTH,
     OPEN,
     SIGNAL,
-    STEPS,
     TOTAL,
     Preorder,
     State,
@@ -76,7 +75,7 @@ class Search:
             offsets=np.empty(2 * len(rows.clash_rows) + 2, dtype=np.int64),
             floors=np.empty(4 * (count + 1) * (sections + 1), dtype=np.int64),
             points=np.empty(2 * count + sections + 4, dtype=np.int64),
-            scalars=np.zeros(8, dtype=np.int64),
+            scalars=np.zeros(7, dtype=np.int64),
         )
         self._state.scalars[SIGNAL] = FRESH
         self.outcome: Outcome = "open"
@@ -85,11 +84,6 @@ class Search:
     def solution(self) -> Ints:
         """Offsets of all rows, once they are found."""
         return self._state.solution
-
-    @property
-    def steps(self) -> int:
-        """Rows and sections that were looked at so far."""
-        return int(self._state.scalars[STEPS])
 
     def advance(self, nodes: int) -> Outcome:
         """Search at most so many nodes more."""

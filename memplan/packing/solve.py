@@ -43,8 +43,8 @@ _FINEST = 10  # a search between two heights ends where they differ by this powe
 _FIRST_ORDERS = 3  # of greedy, before a large problem is packed outward; the others come last
 USUAL_WORK, LARGE_WORK = 10_000_000_000, 20_000_000_000  # steps; for problems too large for the exact search
 STEPS_PER_ROW = 1_500  # of greedy packing, for each doubling of the rows
-STEPS_PER_LOOK = 3  # of the exact search, for each row or section that it looks at (2.2 to 5 ns, measured)
-_ROWS_PER_TURN = 1_000_000  # of all nodes together, between two looks at what is left
+STEPS_PER_NODE = 50  # of the exact search, for each row
+_NODES_PER_LOOK = 5000  # at what is left
 _PERTURBED = 4  # orders between two climbs, of problems that are too large for the exact search
 _LONGEST = 6  # times that a budget is doubled
 MOST_TURNS = 1000
@@ -248,9 +248,9 @@ def _in_turn(rows: Sections, capacity: int, turn: int, limit: int, work: Work) -
         search, left = Search(rows, capacity, preorder, noise, turn * len(orders) + number), limit
         outcome: Outcome = "open"
         while left > 0 and outcome == "open" and not work.over():
-            nodes, before = min(left, max(1, _ROWS_PER_TURN // len(rows.size))), search.steps
+            nodes = min(left, _NODES_PER_LOOK)
             outcome = search.advance(nodes)
-            work.spend(STEPS_PER_LOOK * (search.steps - before))
+            work.spend(STEPS_PER_NODE * nodes * len(rows.size))
             left -= nodes
         if outcome != "open" or work.over():
             break

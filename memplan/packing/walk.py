@@ -31,8 +31,8 @@ _OFFSETS, _FLOORS, _POINTS = 11, 12, 13  # how much of these stacks was there be
 _PART, _PARTS = 14, 15  # parts into which it cuts the partition: those done, and all (0: it cuts nothing)
 FIELDS = 16
 
-# How much of a stack is in use, by scalar of a state; then where the search is, and the rows and sections looked at.
-_IN_LISTS, _IN_CANDIDATES, _IN_OFFSETS, _IN_FLOORS, _IN_POINTS, _DEPTH, SIGNAL, STEPS = range(8)
+# How much of a stack is in use, by scalar of a state; then where the search is.
+_IN_LISTS, _IN_CANDIDATES, _IN_OFFSETS, _IN_FLOORS, _IN_POINTS, _DEPTH, SIGNAL = range(7)
 _GO_ON, _SOLVED, _FAILED, FRESH = range(4)  # what the frame above told; nothing is set up yet
 
 
@@ -180,7 +180,6 @@ def _choose(depth: int, capacity: int, rows: Sections, state: State) -> bool:
     """Choose the candidates of a frame, by offset and then by preorder; False where every row is placed."""
     frame, used = state.frames[depth], state.scalars[_IN_CANDIDATES]
     height = capacity + 1
-    state.scalars[STEPS] += 2 * (frame[_LAST] - frame[_FIRST])
     for spot in range(frame[_FIRST], frame[_LAST]):
         row = state.lists[spot]
         if state.offset[row] < 0:
@@ -225,7 +224,6 @@ def _leaves_room(row: int, capacity: int, rows: Sections, state: State) -> bool:
     """Whether what is unplaced beside the row fits above it; asked before anything is changed."""
     top = state.least[row]
     for spot in range(rows.range_at[row], rows.range_at[row + 1]):
-        state.scalars[STEPS] += rows.range_end[spot] - rows.range_begin[spot]
         for section in range(rows.range_begin[spot], rows.range_end[spot]):
             if top + state.total[section] > capacity:
                 return False
@@ -253,7 +251,6 @@ def _place(depth: int, row: int, capacity: int, rows: Sections, state: State) ->
     for spot in range(rows.range_at[row], rows.range_at[row + 1]):
         for section in range(rows.range_begin[spot], rows.range_end[spot]):
             _set_floor(section, top, state.floor, state.floors, scalars)
-    scalars[STEPS] += rows.clash_pins[row] - rows.clash_at[row]
     for spot in range(rows.clash_at[row], rows.clash_pins[row]):
         other = rows.clash_rows[spot]
         if state.offset[other] < 0 and state.least[other] < top:
@@ -263,7 +260,6 @@ def _place(depth: int, row: int, capacity: int, rows: Sections, state: State) ->
             state.least[other] = _lifted(top, other, rows)
             if state.least[other] + rows.size[other] > capacity:
                 return False
-    scalars[STEPS] += frame[_END] - frame[_BEGIN]
     return _fits(capacity, frame[_BEGIN], frame[_END], low, rows, state) and _raise_floors(
         depth, low, capacity, rows, state
     )
@@ -280,7 +276,6 @@ def _raise_floors(depth: int, low: int, capacity: int, rows: Sections, state: St
             state.touched[rows.range_end[spot]] -= 1
         first, last = min(first, rows.begin[row]), max(last, rows.end[row])
     inside, fits = 0, True
-    state.scalars[STEPS] += max(0, last + 1 - first)
     for section in range(first, last + 1):
         inside += state.touched[section]
         state.touched[section] = 0
@@ -289,7 +284,6 @@ def _raise_floors(depth: int, low: int, capacity: int, rows: Sections, state: St
         floor, lowest = state.floor[section], capacity + 1
         for spot in range(rows.section_at[section], rows.section_at[section + 1]):
             row = rows.section_rows[spot]
-            state.scalars[STEPS] += 1
             if state.offset[row] < 0 and state.least[row] < lowest:
                 lowest = state.least[row]
                 if lowest <= floor:
