@@ -31,16 +31,7 @@ from graphopt.check.runner import CannotRun, OutOfTime, Runner, Workplace
 from graphopt.check.search import Search
 from graphopt.check.sizes import Assignment
 from graphopt.check.tables import changed_table
-from graphopt.check.tolerance import (
-    EQUAL,
-    LIMITS,
-    PLAIN,
-    ROUGH,
-    Compared,
-    Difference,
-    Nature,
-    compare,
-)
+from graphopt.check.tolerance import EQUAL, LIMITS, PLAIN, ROUGH, Compared, Difference, Nature, compare
 from graphopt.check.verification import Status, Verification
 from graphopt.check.work import work_of_run
 from graphopt.errors import OptionError

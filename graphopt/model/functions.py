@@ -22,10 +22,10 @@ def inline(model: ir.Model, wanted: Callable[[ir.Function], bool] | None = None)
         domain = _other_domain(function, model)
         if domain is not None:
             own, outer = function.opset_imports.get(domain, 1), model.opset_imports[domain]
+            way = "" if domain else f"; 'graphopt optimize --opset {max(own, outer)}' makes them alike"
             raise ModelError(
                 f"the function '{function.name}' has operators of version {own} of the domain "
-                f"'{domain or 'ai.onnx'}', the model of version {outer}; 'graphopt optimize --opset {max(own, outer)}' "
-                "makes them alike."
+                f"'{domain or 'ai.onnx'}', the model of version {outer}{way}."
             )
         # Versions of domains of functions, and of domains that nothing is of, say nothing; the pass refuses them.
         used = _domains(function, model)

@@ -63,17 +63,16 @@ def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = 
                 summed.outputs[0].name = f"{node.outputs[0].name}/counted"
                 model.graph.insert_before(node, summed)
                 node.replace_input_with(0, summed.outputs[0])
-    for value in model.graph.outputs:
+    for value in dict.fromkeys(model.graph.outputs):
         producer = value.producer()
         given = None if producer is None else inputs.of(facts, value, formula)
         if producer is not None and given is not None:
-            _give(model, producer, _as(model, producer, given, value, facts))
+            _give(model, value, producer, _as(model, producer, given, value, facts))
     return inputs.numbers
 
 
-def _give(model: ir.Model, producer: ir.Node, told: ir.Value) -> None:
+def _give(model: ir.Model, value: ir.Value, producer: ir.Node, told: ir.Value) -> None:
     """Let an output of the model be what an input tells, and not what its producer computes."""
-    value = producer.outputs[0]
     copy = ir.node("Identity", [told])
     new = copy.outputs[0]
     new.type, new.shape, new.name = value.type, value.shape, value.name
@@ -105,6 +104,8 @@ class _Inputs:
             return None
         numbers = [one.value if isinstance(one, Real) else one for one in known.content.reshape(-1).tolist()]
         parts = lcm(*(int(sympy.fraction(sympy.together(one))[1]) for one in numbers if isinstance(one, sympy.Expr)))
+        if parts > 1 and known.dtype in INTEGERS:  # a dim that is a part of another, exactly
+            return None
         whole = [dims.normal(parts * one) for one in numbers]
         found = [one if isinstance(one, int) else formula(one) for one in whole]
         if all(isinstance(one, int) for one in found) or any(one is None for one in found):

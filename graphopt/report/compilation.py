@@ -39,7 +39,7 @@ def print_compile(screen: Screen, record: CompileRecord) -> None:
     absolute = "" if record.rounded_feeds else f"; at most {record.max_abs:.1e} absolute"
     compared = (
         f"within {record.plain_rel:.1e} of ONNX Runtime on {several(record.feeds, 'feed')} (relative to the elements "
-        f"beside{absolute}){beyond(record)}"
+        f"beside{absolute}){beyond(record.rounded_feeds, record.max_rel, record.rounding)}"
     )
     if record.precision != "float32":
         compared = f"with ONNX Runtime on {several(record.feeds, 'feed')}; at most {record.max_abs:.1e} absolute"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from graphopt.check.tolerance import LIMITS, MULTIPLE
 from graphopt.check.verification import Verification
@@ -36,36 +35,17 @@ def verdict(verification: Verification) -> str:
         if not verification.feeds:
             return "already optimal for this level; nothing was changed"
         feeds = several(verification.feeds, "feed")
-        return f"verified ({feeds}, max error {error(verification.plain_rel)}{beyond(verification)})"
+        rounded = beyond(verification.rounded_feeds, verification.max_rel, verification.rounding)
+        return f"verified ({feeds}, max error {error(verification.plain_rel)}{rounded})"
     if verification.status == "off":
         return "off: nothing was checked"
     return f"{verification.status}: {verification.reason}"
 
 
-class Rounded(Protocol):
-    """What is said of feeds on which the model's own rounding decides."""
-
-    @property
-    def max_rel(self) -> float:
-        """The largest relative difference on them."""
-
-    @property
-    def rounding(self) -> float:
-        """The largest multiple of the model's own rounding."""
-
-    @property
-    def rounded_feeds(self) -> int:
-        """How many they are."""
-
-
-def beyond(found: Rounded) -> str:
-    """How far results are apart where the model's own rounding decides, to stand behind the others; or nothing."""
-    if not found.rounded_feeds:
-        return ""
-    return (
-        f"; on {found.rounded_feeds} on which rounding decides {error(found.max_rel)}, {found.rounding:.2g} x the "
-        "model's own rounding"
-    )
+def beyond(feeds: int, max_rel: float, rounding: float) -> str:
+    """How far results are apart on feeds on which the model's own rounding decides, to stand behind the others'."""
+    told = f"; on {feeds} on which rounding decides {error(max_rel)}, {rounding:.2g} x the model's own rounding"
+    return told if feeds else ""
 
 
 def error(number: float) -> str:

@@ -47,6 +47,6 @@ def test_a_program_has_the_dims_that_its_einsum_gives_whatever_the_file_declares
     { y = Einsum<equation = "...ij,...jk->...ik">(x, z) }"""
     program = graphopt.compile(support.model(text, 18), threads=1)
     draw = np.random.default_rng(0)
-    x, z = (draw.standard_normal(shape).astype(np.float32) for shape in ((3, 1, 2, 4), (1, 5, 4, 6)))
+    x, z = (draw.uniform(1, 2, shape).astype(np.float32) for shape in ((3, 1, 2, 4), (1, 5, 4, 6)))
     (found,) = program.run(None, {"x": x, "z": z})
-    np.testing.assert_allclose(found, np.einsum("...ij,...jk->...ik", x, z), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, np.einsum("...ij,...jk->...ik", x, z), rtol=1e-5)

@@ -143,6 +143,20 @@ def test_an_input_holds_what_is_computed_with_and_shapes_stay() -> None:
     assert readers == ["Cast"], "a shape stays what it is"
 
 
+def test_an_output_that_tells_a_size_may_be_the_second_of_its_node() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[n, 3] x) => (int64[1] columns, float[n, 3] y, int64[1] rows) {
+        turned = Transpose<perm = [1, 0]>(x)
+        shape = Shape(turned)
+        columns, rows = Split<num_outputs = 2>(shape)
+        y = Relu(x)
+    }""")
+    made = graphopt.compile(model, dims={"n": (1, 9)}, threads=1)
+    for size in range(1, 10):
+        columns, _, rows = made.run(None, {"x": np.zeros((size, 3), np.float32)})
+        assert (columns.tolist(), rows.tolist()) == ([3], [size])
+
+
 def test_outputs_that_tell_sizes_do_so_at_every_size() -> None:
     model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
     g (float[n, 3] x) => (float[n, 3] y, int64[2] shape, int32 count, float[1] half) {
