@@ -21,12 +21,13 @@ Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those
 def steps_of(model: ir.Model, formula: Formula, more: Iterable[Size | int] = ()) -> tuple[Operation, ...]:
     """The quotients of one dim by a number in the dims of the main graph's values, each once, the inner ones first.
 
-    Behind them those of `more` numbers.
+    Also in what it computes with dims, such as the end of a Slice, and behind them those of `more` numbers.
     """
     facts, found, seen = Facts(model), dict[Operation, None](), set[str]()
     for node in model.graph:
         for value in node.outputs:
-            for dim in facts.shape(value) or ():
+            computed = facts.content(value)
+            for dim in (*(facts.shape(value) or ()), *(() if computed is None else computed.flat)):
                 if isinstance(dim, int) or str(dim) in seen:
                     continue
                 seen.add(str(dim))

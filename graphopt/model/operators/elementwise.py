@@ -122,10 +122,17 @@ def _is_counted(number: sympy.Expr) -> bool:
     return bool(number.is_nonnegative or number.subs({one: one + 1 for one in number.free_symbols}).is_nonnegative)
 
 
-def _remainder(left: dims.Dim, right: dims.Dim) -> dims.Dim | None:
-    if isinstance(left, int) and isinstance(right, int) and left >= 0 and right > 0:
-        return left % right
-    return None
+def _remainders(node: ir.Node, inputs: Arrays, opset: int) -> np.ndarray | None:
+    """Of the divisor's sign, or with fmod of the dividend's, where that is known not to be negative."""
+    of_dividend = nodes.int_attribute(node, "fmod", 0) != 0
+
+    def remainder(left: dims.Dim, right: dims.Dim) -> dims.Dim | None:
+        number = sympy.sympify(left)
+        if not sympy.sympify(right).is_positive or (of_dividend and not number.is_nonnegative):
+            return None
+        return dims.normal(number - right * sympy.sympify(dims.floor(number / right)))
+
+    return arrays.symbols(remainder, *inputs)
 
 
 def _difference(left: object, right: object) -> Any:
@@ -286,7 +293,7 @@ OPERATORS = (
         name="Where", shape=shapes.choose, flops=no_flops, storage="in place", axes="broadcast", broadcasts=9,
         formula=formulas.where, evaluate=_where, content=of_symbols(_chosen), gradient=gradients.where,
     ),
-    _broadcast("Mod", 10, formulas.mod, content=of_symbols(_remainder), gradient=gradients.modulo),
+    _broadcast("Mod", 10, formulas.mod, content=_remainders, gradient=gradients.modulo),
     _broadcast("BitShift", 11, formulas.shift),
     _compare("LessOrEqual", 12, "le", np.less_equal, "-0", "+"),
     _compare("GreaterOrEqual", 12, "ge", np.greater_equal, "+0", "-"),

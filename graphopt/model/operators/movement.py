@@ -21,6 +21,8 @@ from graphopt.model.operators.shapes import Result, like_first, same_as_first, s
 
 # -- Transpose --------------------------------------------------------------------------------------------------------
 
+FAR = 2**31 - 1  # a bound from here on means "to the end" to every exporter
+
 
 @overload
 def permutation(node: ir.Node, rank: int) -> tuple[int, ...]: ...
@@ -34,7 +36,7 @@ def permutation(node: ir.Node, rank: int | None) -> tuple[int, ...] | None:
 
 def _transposed_dims(node: ir.Node, facts: Knowledge) -> Result:
     source = source_shape(node, facts)
-    if source is None or len(perm := permutation(node, len(source))) != len(source):
+    if source is None or sorted(perm := permutation(node, len(source))) != list(range(len(source))):
         return None
     return like_first(node, facts, tuple(source[axis] for axis in perm))
 
@@ -133,7 +135,8 @@ def _sliced_dims(node: ir.Node, facts: Knowledge) -> Result:
         steps = None if nodes.input_at(node, 4) is None else facts.ints(node.inputs[4])
         if (axes is None and nodes.input_at(node, 3)) or (steps is None and nodes.input_at(node, 4)):
             return None
-    if not source or any(len(given) != len(begin) for given in (finish, axes, steps) if given is not None):
+    lists = [given for given in (finish, axes, steps) if given is not None]
+    if not source or any(len(given) != len(begin) for given in lists) or 0 in (steps or ()):
         return None  # malformed; whoever runs it says so
     result = list(source)
     for position, (start, end) in enumerate(zip(begin, finish, strict=True)):
@@ -158,22 +161,32 @@ def _sliced(size: dims.Dim, start: dims.Dim, end: dims.Dim, step: int, facts: Kn
         if step < 0 and end < -size:
             return len(range(size)[start::step])
         return len(range(size)[start:end:step])
-    if step != 1:
+    first: dims.Dim | None
+    if step > 0:
+        first, last = _position(size, start), _position(size, end)
+    elif isinstance(end, int) and end <= -FAR:  # backwards to the first one: as many as forwards up to the start
+        first, last = 0, size if start == -1 else _position(size, dims.normal(start + 1))
+    else:
         return facts.fresh()
-    first = _position(size, start)
-    last = _position(size, end)
     if first is None or last is None:
         return facts.fresh()
-    length = dims.normal(sympy.sympify(last) - sympy.sympify(first))
-    return length if sympy.sympify(length).is_nonnegative else facts.fresh()
+    length = sympy.sympify(last) - sympy.sympify(first)
+    if length.is_nonpositive or dims.equal(first, size) or dims.equal(last, 0):
+        return 0
+    if not (length.is_nonnegative or dims.equal(first, 0) or dims.equal(last, size)):
+        return facts.fresh()
+    return dims.normal(length) if abs(step) == 1 else dims.floor((length + abs(step) - 1) / abs(step))
 
 
 def _position(size: dims.Dim, bound: dims.Dim) -> dims.Dim | None:
     """A slice bound as a position within [0, size], or None when the symbols do not decide it."""
+    if isinstance(bound, int) and bound <= -FAR:
+        return 0
     if isinstance(bound, int) and bound < 0:
-        bound = dims.normal(sympy.sympify(size) + bound)
-        return bound if sympy.sympify(bound).is_nonnegative else None
-    if isinstance(bound, int) and bound >= 2**31 - 1:
+        from_front = sympy.sympify(size) + bound
+        # Of fewer elements than that none are left out; written so, x[1:] and x[:-1] have one length.
+        return dims.normal(from_front if from_front.is_nonnegative else size - sympy.Min(size, -bound))
+    if isinstance(bound, int) and bound >= FAR:
         return size
     over = sympy.sympify(bound) - sympy.sympify(size)
     if over.is_nonnegative:

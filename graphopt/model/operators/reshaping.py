@@ -26,6 +26,8 @@ def _reshaped_dims(node: ir.Node, facts: Knowledge) -> Result:
         return None
     source, target = facts.shape(node.inputs[0]), facts.content(node.inputs[1])
     kind = first_type(node, facts)
+    if target is not None and target.ndim != 1:
+        return None  # the schema refuses it
     if target is None:
         length = facts.shape(node.inputs[1])
         if length is None or len(length) != 1 or not isinstance(length[0], int) or length[0] > MOST_DIMS:

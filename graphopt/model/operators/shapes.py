@@ -51,8 +51,10 @@ def choose(node: ir.Node, facts: Knowledge) -> Result:
 
 
 def slope(node: ir.Node, facts: Knowledge) -> Result:
-    """The first operand's dims and type, to which the second one broadcasts."""
-    return None if facts.opset(node) < 7 else like_first(node, facts, _present(node, facts)[0].shape)
+    """The operand and its slope broadcast: by ONNX the second to the first, in ONNX Runtime also the first to it."""
+    if facts.opset(node) < 7:
+        return None
+    return broadcast(node, facts) or like_first(node, facts, _present(node, facts)[0].shape)
 
 
 def _present(node: ir.Node, facts: Knowledge) -> list[Known]:

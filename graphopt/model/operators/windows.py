@@ -43,6 +43,8 @@ def _window_dims(node: ir.Node, facts: Knowledge) -> Result:
     strides = nodes.ints_attribute(node, "strides") or (1,) * spatial
     dilations = nodes.ints_attribute(node, "dilations") or (1,) * spatial
     pads = (nodes.ints_attribute(node, "pads") if padding == "NOTSET" else None) or (0,) * (2 * spatial)
+    if not len(kernel) == len(strides) == len(dilations) == len(pads) / 2 == spatial:
+        return None  # the schema refuses it
     result: list[dims.Dim] = [source[0], channels]
     for axis in range(spatial):
         if padding.startswith("SAME"):
