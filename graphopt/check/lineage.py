@@ -32,7 +32,7 @@ STEPS = frozenset(
 STATE_SCALES = {"DynamicQuantizeLSTM": 10}
 
 # Functions that engines compute to a unit of one, which is the range of most, and what only moves their results.
-BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Softplus", "Tanh", "Erf"})
+BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Softmax", "Tanh", "Erf"})
 SIGNED = frozenset({"Tanh", "Erf"})  # of these: from -1 to 1
 MOVES = frozenset(
     {

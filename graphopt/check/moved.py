@@ -6,6 +6,7 @@ Each is a copy of a model whose numbers are others by as little as they can be, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,13 +16,16 @@ from graphopt.check.blocks import blocks_of
 from graphopt.check.lineage import BOUNDED, SIGNED, STATE_SCALES, STEPS, SUMS
 from graphopt.check.tolerance import SPACING
 from graphopt.model.facts import Facts
-from graphopt.model.nodes import graphs_of
+from graphopt.model.nodes import graphs_of, nodes_of
 
 MOVED_BYTES = 64 << 20  # of weights, the small ones first
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
 STEP = 32  # units in the last place, by which numbers that are rounded to steps are moved: as many count as equal
 LEAST_SHARE = 0.25  # of these units: one more than rounding is
-WEIGHED = frozenset({"Mish"})  # an operand by what a function of a fixed range gives
+SHRINKS_SINCE = 9  # the opset with Shrink
+LARGEST_SUBNORMAL = 2.0**-126 - 2.0**-149  # of float32
+# What may give a subnormal number of normal ones.
+SMALL = frozenset({"Exp", "Pow", "Mul", "Div", "Reciprocal", "Softmax", "Sigmoid"})
 DIGITS = 1024  # weights whose elements are all multiples of 1 / DIGITS are masks, grids, filters of a fixed kind
 
 
@@ -45,70 +49,100 @@ def moved_weights(model: ir.Model) -> ir.Model | None:
 
 
 def moved_sums(model: ir.Model) -> ir.Model | None:
-    """A copy in which the results of sums in the main graph are moved by a unit in the last place; None without any.
+    """A copy in which the results of sums are moved by a unit in the last place, also in bodies; None without any.
 
     What cancels, as a variance that is a mean of squares less the square of a mean, shows how much it loses. Elements
     of a row are moved apart, as those are that other lanes sum: a row of equal ones has a variance of rounding then.
     """
 
-    def factor(node: ir.Node, spacing: float, along: Sequence[int], generator: np.random.Generator) -> np.ndarray:
-        return np.asarray(1 + spacing * generator.choice([-1, 1], along))
+    generator = np.random.default_rng(20262)
 
-    return _moved_results(model, SUMS, "Mul", factor, 20262)
+    def moved(place: Place) -> ir.Node:
+        signs = generator.choice([-1, 1], place.along)
+        return ir.node("Mul", [place.value, place.constant(1 + place.spacing * signs)])
+
+    return _moved_results(model, SUMS, moved)
 
 
 def moved_functions(model: ir.Model) -> ir.Model | None:
     """A copy in which results of functions are moved by half a unit of one; None without any.
 
     Engines compute them to that: far from zero one gives a sigmoid of 1e-12 and another none at all, and a gradient
-    behind it is all that there is in its row. Results from 0 to 1 go up alone, and stay in their range. A Mish is its
-    operand by such a number, and moved by as much of the operand.
+    behind it is all that there is in its row. Results from 0 to 1 go up alone, and stay in their range.
     """
 
-    def term(node: ir.Node, spacing: float, along: Sequence[int], generator: np.random.Generator) -> np.ndarray:
-        shares = generator.uniform(LEAST_SHARE, 1, along)
-        signs = generator.choice([-1, 1], along) if node.op_type in SIGNED else 1
-        return np.asarray(signs * shares * spacing / 2)
+    generator = np.random.default_rng(20264)
 
-    return _moved_results(model, BOUNDED | WEIGHED, "Add", term, 20264)
+    def moved(place: Place) -> ir.Node:
+        shares = generator.uniform(LEAST_SHARE, 1, place.along)
+        signs = generator.choice([-1, 1], place.along) if place.operator in SIGNED else 1
+        return ir.node("Add", [place.value, place.constant(signs * shares * place.spacing / 2)])
+
+    return _moved_results(model, BOUNDED, moved)
+
+
+def moved_subnormals(model: ir.Model) -> ir.Model | None:
+    """A copy whose functions and products give zeros for subnormal numbers, as programs may; None without any.
+
+    A logarithm of what is left of e^-89 is -89 or infinite.
+    """
+    if model.graph.opset_imports.get("", 1) < SHRINKS_SINCE:
+        return None
+
+    def moved(place: Place) -> ir.Node | None:
+        if place.kind != ir.DataType.FLOAT:
+            return None
+        return ir.node("Shrink", [place.value], {"lambd": LARGEST_SUBNORMAL, "bias": 0.0})
+
+    return _moved_results(model, SMALL, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A result that is moved."""
+
+    value: ir.Value
+    operator: str
+    kind: ir.DataType
+    along: Sequence[int]  # its last dim, where that is known
+    constant: Callable[[np.ndarray], ir.Value]
+
+    @property
+    def spacing(self) -> float:
+        """Of its type's numbers from 1 to 2."""
+        return SPACING[self.kind.numpy().name]
 
 
 def _moved_results(
-    model: ir.Model,
-    operators: frozenset[str],
-    by: str,
-    number: Callable[[ir.Node, float, Sequence[int], np.random.Generator], np.ndarray],
-    seed: int,
+    model: ir.Model, operators: frozenset[str], moved: Callable[[Place], ir.Node | None]
 ) -> ir.Model | None:
-    """A copy in which the floats that some operators of the main graph give are combined with a number; None without.
+    """A copy in which another node stands behind each result of some operators that is of floats; None without any.
 
-    `by` is the operator that does so; `number` is made for a node from the spacing of its type, along the last dim of
-    the result where that is known.
+    In bodies that is the same in each iteration.
     """
     copy = model.clone()
-    facts, generator = Facts(copy), np.random.default_rng(seed)
-    kinds = {node: facts.dtype(node.outputs[0]) for node in copy.graph if node.op_type in operators and not node.domain}
+    facts, main = Facts(copy), copy.graph
+    found = [node for node in nodes_of(main) if node.op_type in operators and not node.domain]
+    kinds = {node: facts.dtype(node.outputs[0]) for node in found}
     count = 0
-    for node, kind in kinds.items():
+    for number, (node, kind) in enumerate(kinds.items()):
         if kind is None or kind.numpy().name not in SPACING:
             continue
-        dims = facts.shape(node.outputs[0])
-        along = [dim for dim in (dims or ())[-1:] if isinstance(dim, int)]
-        _put_behind(copy.graph, node, by, number(node, SPACING[kind.numpy().name], along, generator), kind)
-        count += 1
+        value = node.outputs[0]
+        along = [dim for dim in (facts.shape(value) or ())[-1:] if isinstance(dim, int)]
+        # Values of two bodies may have one name; the main graph's constants are seen in all of them.
+        constant = partial(_constant, main, f"{value.name}:moved{number}", kind=kind)
+        behind = moved(Place(value, node.op_type, kind, along, constant))
+        if behind is not None:
+            _put_behind(node, behind)
+            count += 1
     return copy if count else None
 
 
-def _put_behind(graph: ir.Graph, node: ir.Node, by: str, number: np.ndarray, kind: ir.DataType) -> None:
-    """Combine the first result of a node with a constant; the new result takes its name and its uses."""
-    value, name = node.outputs[0], node.outputs[0].name
-    other = _constant(graph, f"{name}:moved", number, kind)
-    if node.op_type in WEIGHED:
-        weighed = ir.node("Mul", [node.inputs[0], other])
-        graph.insert_before(node, weighed)
-        other = weighed.outputs[0]
-        other.name, other.type, other.shape = f"{name}:by", value.type, value.shape
-    moved = ir.node(by, [value, other])
+def _put_behind(node: ir.Node, moved: ir.Node) -> None:
+    """Let a node that reads the first result of another one stand behind it: what it gives takes its name and uses."""
+    value, name, graph = node.outputs[0], node.outputs[0].name, node.graph
+    assert isinstance(graph, ir.Graph), "a node that is moved is in a graph"
     graph.insert_after(node, moved)
     new = moved.outputs[0]
     new.type, new.shape = value.type, value.shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import onnx_ir as ir
 
@@ -29,11 +31,20 @@ def _is_open(loop: ir.Node) -> bool:
     return tensor is not None and tensor.size == 1 and int(tensor.numpy().reshape(-1)[0]) > MOST_TRIPS
 
 
-def ended(facts: Facts, loop: ir.Node, body: ir.Graph, most: int) -> int | None:
-    """After how many iterations the body's condition is false; None for more than `most`, and where it cannot be told.
+class Ending(NamedTuple):
+    """After how many iterations a Loop ends at the latest, whatever data say; exact: not before, either."""
 
-    Only what begins with small constants is followed from one iteration to the next.
+    trips: int
+    is_exact: bool
+
+
+def ended(facts: Facts, loop: ir.Node, body: ir.Graph, most: int) -> Ending | None:
+    """When the body's condition is false; None for more than `most` iterations, and where it cannot be told.
+
+    Only what begins with small constants is followed from one iteration to the next. Of several conditions one that is
+    false is enough, though data may decide the others: i < 5 ends a loop, and length > i may end it before.
     """
+    conditions, is_exact = _conditions(body.outputs[0]), True
     starts = dict(zip(body.inputs[2:], loop.inputs[2:], strict=True))
     state = {entry: array for entry, start in starts.items() if (array := _small(facts, start)) is not None}
     nexts = dict(zip(body.inputs[2:], body.outputs[1:], strict=False))
@@ -44,14 +55,24 @@ def ended(facts: Facts, loop: ir.Node, body: ir.Graph, most: int) -> int | None:
             for entry, number in zip(body.inputs[:2], counts, strict=True)
         }
         known.update(state)
-        goes_on = _computed(facts, body, body.outputs[0], known)
-        if goes_on is None or goes_on.size != 1:
+        found = [_computed(facts, body, condition, known) for condition in conditions]
+        told = [bool(one.item()) for one in found if one is not None and one.size == 1]
+        is_exact = is_exact and len(told) == len(conditions)
+        if False in told:
+            return Ending(trip + 1, is_exact)
+        if not told:
             return None
-        if not goes_on.item():
-            return trip + 1
         results = {entry: _computed(facts, body, nexts[entry], known) for entry in state}
         state = {entry: array for entry, array in results.items() if array is not None}
     return None
+
+
+def _conditions(value: ir.Value) -> list[ir.Value]:
+    """The conditions that all have to hold for `value` to be true."""
+    node = value.producer()
+    if node is None or not nodes.is_standard(node) or node.op_type not in ("And", "Identity") or None in node.inputs:
+        return [value]
+    return [one for given in node.inputs if given is not None for one in _conditions(given)]
 
 
 def _computed(

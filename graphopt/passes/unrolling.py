@@ -112,9 +112,9 @@ def _counted(editor: Editor, loop: ir.Node, most: int) -> Trips:
         raise _Unknown("the number of iterations is not constant")
     if count != 0 and not keeps_going(facts, body):
         last = ended(facts, loop, body, most)
-        if last is None:
+        if last is None or not last.is_exact:
             raise _Unknown("the body may end the loop by its condition")
-        count = last if count is None else min(last, count)
+        count = last.trips if count is None else min(last.trips, count)
     if count is None:
         raise _Unknown("nothing ends it")
     if count > most:

@@ -24,7 +24,7 @@ from graphopt.model.facts import Facts
 from graphopt.model.going import count_of, keeps_going
 from graphopt.model.trips import ended
 from graphopt.program.fixed_states import without_fixed_states
-from graphopt.program.subprograms import declare_results, has_control_flow
+from graphopt.program.subprograms import declare_results, has_control_flow, require_kept_dims
 
 MOST_TRIPS = 64
 MOST_FOLLOWED = 4096  # iterations whose condition is computed from constants
@@ -92,6 +92,8 @@ class _Inlining:
             declare_results(self._model, self._facts, node, rows, fewer=fewer)
         except NotLowered:
             return False
+        if fewer and rows is not None and self._counts():
+            node.replace_input_with(0, self._constant(np.array(rows, np.int64)))  # the most rows that it collects
         return True
 
     def write(self) -> None:
@@ -207,13 +209,13 @@ class _Inlining:
         node, body = self._node, self._node.attributes["body"].as_graph()
         states, going = len(body.inputs) - 2, nodes.input_at(node, 1)
         count, rows, always = self._trips()
-        if count is None or None in node.inputs[2:]:
+        if count is None or None in node.inputs[2:] or (rows is None and not self._counts()):
             raise _Stays("the number of its iterations is not known")
         self._require([body], count, MOST_NODES)
         is_open = rows is not None or always
         carried = [value for value in node.inputs[2:] if value is not None]
         if not is_open:
-            self._require_fixed(body, carried)
+            self._require_kept_dims()
         true = self._constant(np.array(True))
         alive = true if is_open or going is None else self._flat(going)
         collected: list[list[ir.Value]] = [[] for _ in body.outputs[1 + states :]]
@@ -231,15 +233,22 @@ class _Inlining:
         return [*carried, *(self._stack(held, 0) for held in collected)]
 
     def _trips(self) -> tuple[int | None, int | None, bool]:
-        """How often a Loop runs or how much it collects, the latter where the model says it; whether that is exact."""
+        """How often a Loop runs at most, or how much it collects where the model says it; whether it runs as often."""
         node, body, facts = self._node, self._node.attributes["body"].as_graph(), self._facts
-        count = count_of(facts, nodes.input_at(node, 0))
-        always = self._is_true(nodes.input_at(node, 1))
-        if always and not keeps_going(facts, body):
+        count, counts = count_of(facts, nodes.input_at(node, 0)), self._counts()
+        always = counts and self._is_true(nodes.input_at(node, 1))
+        if not keeps_going(facts, body):
             found = ended(facts, node, body, MOST_FOLLOWED)
-            always, count = found is not None, count if found is None else min(found, found if count is None else count)
+            always = always and found is not None and found.is_exact
+            if found is not None:
+                count = found.trips if count is None else min(found.trips, count)
         rows = self._declared_trips(len(body.inputs) - 2) if count is None or not always else None
         return count if rows is None else rows, rows, always
+
+    def _counts(self) -> bool:
+        """Whether no operand says how often a Loop runs, or one that is a number."""
+        limit = nodes.input_at(self._node, 0)
+        return limit is None or count_of(self._facts, limit) is not None
 
     # -- conditions -------------------------------------------------------------------------------------------------
 
@@ -250,12 +259,12 @@ class _Inlining:
         if not all(self._facts.is_pure(node) for node in inside):
             raise _Stays("two runs of a node in it may give different results")
 
-    def _require_fixed(self, body: ir.Graph, carried: Sequence[ir.Value]) -> None:
+    def _require_kept_dims(self) -> None:
         """What is carried keeps its dims: else a state that stays has others than a new one."""
-        for value, result in zip(carried, body.outputs[1:], strict=False):
-            shape = self._facts.static_shape(value)
-            if shape is None or (result.shape is not None and declared(result) not in (None, shape)):
-                raise _Stays("it carries a value whose dims are not known")
+        try:
+            require_kept_dims(self._model, self._facts, self._node)
+        except NotLowered as error:
+            raise _Stays(str(error)) from error
 
     def _declared_trips(self, states: int) -> int | None:
         """How many rows the model declares of what the loop collects."""

@@ -118,13 +118,35 @@ def repeated(model: ir.Model, facts: Facts, node: ir.Node, rows: int | None) -> 
     is_loop = node.op_type == "Loop"
     states, sources, kinds, found = _given(facts, node)
     rows, count = rows if found is None else found, len(states)
-    results = kinds_of(body_of(model, facts, graph, kinds))[1 if is_loop else 0 :]
-    carried = kinds[2:] if is_loop else kinds[:count]
-    if list(results[:count]) != carried[:count]:
-        raise NotLowered(f"{nodes.describe(node)} carries values of other dims from one iteration to the next one.")
+    body = body_of(model, facts, graph, kinds)
+    _require_kept(node, kinds, body)
+    results = kinds_of(body)[1 if is_loop else 0 :]
     if rows is None and len(results) > count:
         raise NotLowered(f"nothing tells how much {nodes.describe(node)} collects.")
     return Repeated(graph, states, sources, (1 << 62) if rows is None else rows, tuple(kinds), results)
+
+
+def require_kept_dims(model: ir.Model, facts: Facts, node: ir.Node) -> None:
+    """Raises NotLowered where a state of a Loop or Scan has other dims behind an iteration, or they are not known."""
+    kinds = _given(facts, node)[2]
+    _require_kept(node, kinds, body_of(model, facts, node.attributes["body"].as_graph(), kinds))
+
+
+def _require_kept(node: ir.Node, kinds: Sequence[Kind], body: Body) -> None:
+    """Raises NotLowered where a state has other dims behind an iteration than before it, or they are not known.
+
+    The body is made for the dims that states start with, and the next iteration is given those that it ends with.
+    """
+    if node.op_type == "If":
+        return
+    first, count = (2, len(kinds) - 2) if node.op_type == "Loop" else (0, _state_count(node))
+    facts, results = Facts(body.model), body.model.graph.outputs[first // 2 :][:count]
+    if [_kind(facts, value) for value in results] != list(kinds[first : first + count]):
+        raise NotLowered(f"{nodes.describe(node)} carries values of other dims from one iteration to the next one.")
+
+
+def _state_count(scan: ir.Node) -> int:
+    return len(scan.inputs) - nodes.int_attribute(scan, "num_scan_inputs", 0)
 
 
 def _given(facts: Facts, node: ir.Node) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...], list[Kind], int | None]:
@@ -138,7 +160,7 @@ def _given(facts: Facts, node: ir.Node) -> tuple[tuple[ir.Value, ...], tuple[ir.
     if None in given:
         raise NotLowered(f"{nodes.describe(node)} leaves out a state.")
     values = tuple(value for value in given if value is not None)
-    count = len(values) - (0 if is_loop else nodes.int_attribute(node, "num_scan_inputs", 0))
+    count = len(values) if is_loop else _state_count(node)
     states, sources = values[:count], values[count:]
     kinds = [_kind(facts, value) for value in states]
     if is_loop:
@@ -190,11 +212,12 @@ def with_bodies(model: ir.Model, better: Callable[[ir.Model], ir.Model]) -> ir.M
         for name, graph, kinds in _graphs(work, facts, node):
             try:
                 body = body_of(work, facts, graph, kinds)
-                made = better(body.model)
+                made = Body(better(body.model), body.outside)
+                _require_kept(node, kinds, made)
             except GraphoptError:
                 continue  # it stays as it is, and lowering says why it cannot be lowered
-            if made.graph.opset_imports.get("") == work.graph.opset_imports.get(""):
-                _put_back(work, node, name, Body(made, body.outside), len(kinds), f"{name}{number}")
+            if made.model.graph.opset_imports.get("") == work.graph.opset_imports.get(""):
+                _put_back(work, node, name, made, len(kinds), f"{name}{number}")
     return work
 
 

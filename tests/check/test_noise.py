@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphopt
 from graphopt.check import noise
-from graphopt.check.moved import moved_functions, moved_steps, moved_sums, moved_weights
+from graphopt.check.moved import moved_functions, moved_steps, moved_subnormals, moved_sums, moved_weights
 from graphopt.check.noise import EXACT_WAYS, LATER_WAYS, WAYS, Case, Noise
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
@@ -329,16 +329,30 @@ def test_functions_of_a_fixed_range_move_by_half_a_unit_of_it() -> None:
     assert moved_functions(load(support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }"))) is None
 
 
-@pytest.mark.parametrize("op_type", ["Softplus", "Mish"])
-def test_a_function_that_an_engine_computes_to_a_unit_of_one(op_type: str) -> None:
-    """Of -17 ONNX Runtime gives a Softplus of zero, and e^-17 is right where nothing else stands beside it."""
-    proto = support.model(f"g (float[1] x) => (float[1] y) {{ y = {op_type}(x) }}", 18)
-    assert graphopt.compile(proto, threads=1).verification.passed
+def test_subnormal_results_may_be_zeros() -> None:
+    """What is left of e^-89 has a logarithm, in a program there is none: neither is another model's."""
+    model = load(support.model("g (float[3] x) => (float[3] y) { e = Exp(x) y = Log(e) }"))
+    moved = moved_subnormals(model)
+    assert moved is not None
+    x = np.array([-89, -87, 3], np.float32)
+    before, after = (support.session(ir.to_proto(one)).run(None, {"x": x})[0] for one in (model, moved))
+    assert np.isfinite(before).all() and after[0] == -np.inf and (after[1:] == before[1:]).all()
+    assert graphopt.compile(ir.to_proto(model), threads=1).verification.passed
+    assert moved_subnormals(load(support.model("g (float[3] x) => (float[3] y) { y = Log(x) }"))) is None
+    assert moved_subnormals(load(support.model("g (double[3] x) => (double[3] y) { y = Exp(x) }"))) is None
+
+
+def test_what_a_body_computes_is_moved_too() -> None:
+    """Each iteration multiplies by a sigmoid: of -20 it is zero in ONNX Runtime, and e^-20 is right."""
+    proto = support.model("""g (float[4] x) => (float[4] y) {
+        often = Constant<value = int64 {3}>() on = Constant<value = bool {1}>()
+        y = Loop(often, on, x) <body = b (int64 i, bool c, float[4] v) => (bool d, float[4] w) {
+            d = Identity(c) g = Sigmoid(v) w = Mul(g, v) }> }""")
     moved = moved_functions(load(proto))
     assert moved is not None
-    x = np.array([-17], np.float32)
+    x = np.full(4, -20, np.float32)
     before, after = (support.session(ir.to_proto(one)).run(None, {"x": x})[0] for one in (load(proto), moved))
-    assert 0 < np.abs(after - before).max() <= 17 * 2.0**-24
+    assert (before == 0).all() and 0 < np.abs(after).max() < 20 * 2.0**-24
 
 
 def test_what_a_function_of_the_model_computes_is_moved_too() -> None:

@@ -129,7 +129,16 @@ def clip(one: Operands) -> Expression:
 
 def _softplus(a: Expression) -> Expression:
     """log(1 + e^a) = max(a, 0) + log(1 + e^-|a|): no term overflows."""
-    return _max(a, 0) + Unary("log", 1.0 + _exp(-Unary("abs", a)))
+    return _max(a, 0) + log_of_more(_exp(-Unary("abs", a)))
+
+
+def log_of_more(u: Expression) -> Expression:
+    """log(1 + u) of u from 0 to 1, to the last places of small u: with what the sum rounds away (W. Kahan).
+
+    That is u - ((1 + u) - 1) by 1 / (1 + u), for which 1 - u/2 is near enough.
+    """
+    total = 1.0 + u
+    return Unary("log", total) + (u - (total - 1.0)) * (1.0 - u * 0.5)
 
 
 def elu(one: Operands) -> Expression:

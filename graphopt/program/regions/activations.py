@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from graphopt.model.operators.formulas import log_of_more
 from kernels.routine.writer import ge, maximum, minimum, number, pick
 from kernels.tensor.expression import Expression, Unary
 
@@ -67,7 +68,7 @@ def _activation(name: str, alpha: float, beta: float) -> Activation:
             case "softsign":
                 return x / (Unary("abs", x) + one)
             case "softplus":
-                return maximum(x, 0) + Unary("log", Unary("exp", -Unary("abs", x)) + one)
+                return maximum(x, 0) + log_of_more(Unary("exp", -Unary("abs", x)))
         raise AssertionError(f"no rule for {name}")
 
     return of

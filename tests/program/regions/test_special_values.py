@@ -6,9 +6,13 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
-from tests.program.regions.routines.one_node import held, same
+from graphopt.program.regions.lower import lower
+from kernels.target import host
+from tests.program.regions.routines.one_node import held, model, same
+from tests.program.regions.running import run_lowered
 
 PAGE = Path(__file__).parents[3] / "docs" / "kernels.md"
 NAN, INF = np.float32(np.nan), np.float32(np.inf)
@@ -33,6 +37,17 @@ def test_the_least_integer_has_no_opposite(kind: type) -> None:
     least = np.array([np.iinfo(kind).min, -1], kind)
     held("Neg", [least], [np.array([np.iinfo(kind).min, 1], kind)])
     held("Abs", [least], [np.array([np.iinfo(kind).min, 1], kind)])
+
+
+@pytest.mark.parametrize("op_type", ["Softplus", "Mish"])
+def test_a_softplus_of_what_is_far_below_zero_has_all_its_digits(op_type: str) -> None:
+    """log(1 + e^a) is e^a there, of which 1 + e^a keeps nothing."""
+    a = np.linspace(-80, 20, 4097, dtype=np.float32)
+    exact = np.log1p(np.exp(a.astype(np.float64)))
+    exact = exact if op_type == "Softplus" else a * np.tanh(exact)
+    lowered = lower(ir.from_proto(model(op_type, [a], [a], (), 20, {})), host())
+    (found,) = run_lowered(lowered, {"x0": a})
+    assert (np.abs(found - exact) <= 4 * np.spacing(np.abs(exact).astype(np.float32))).all()
 
 
 @pytest.mark.parametrize("kind", UNSIGNED)
