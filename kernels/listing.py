@@ -276,7 +276,8 @@ class Listing:
                         f"step {number}: bytes {begin:,} to {end:,} of operand '{operand.name}' of kernel "
                         f"'{kernel.name}' are there, which has {operand.bytes:,}."
                     )
-                if place.offset < 0 or place.offset + end - begin > room:
+                # What has no elements may lie anywhere.
+                if place.offset < 0 or (end > begin and place.offset + end - begin > room):
                     raise InvalidListing(
                         f"step {number}: operand '{operand.name}' of kernel '{kernel.name}' takes {end - begin:,} "
                         f"bytes from {place.offset:,} of the {place.space}, which has {room:,}."

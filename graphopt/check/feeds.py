@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from graphopt.check.inputs import MOST_OVERRIDDEN, Input
+from graphopt.model import dims
 from graphopt.model.limits import MOST_FED
 
 Feed = dict[str, object]
@@ -144,6 +145,9 @@ def _value(
         return np.full(shape, {"wild": 1, "grid": -1, "large": 2}.get(draw, 0)).astype(dtype)
     if item.use.counts and not np.issubdtype(dtype, np.complexfloating):
         return np.full(shape, COUNT[draw] if count is None else count).astype(dtype)
+    if item.use.lengths and np.issubdtype(dtype, np.integer):
+        most = max(dims.at(length, sizes) for length in item.use.lengths)
+        return _lengths(shape, most, draw, generator).astype(dtype)
     if np.issubdtype(dtype, np.integer):
         return _integers(shape, dtype, sorted(item.use.constants), draw, generator)
     if np.issubdtype(dtype, np.complexfloating):
@@ -242,6 +246,16 @@ def _integers(
         close = generator.choice(np.array(near, np.int64), shape) + generator.integers(-1, 2, shape)
         small = np.where(generator.random(shape) < 0.4, close, small)
     return np.clip(np.abs(small) if info.min == 0 else small, info.min, info.max).astype(dtype)
+
+
+def _lengths(shape: tuple[int, ...], most: int, draw: Draw, generator: np.random.Generator) -> np.ndarray:
+    """How many places count: all in the first row of plain draws, some in the others; of one, of none, of more."""
+    if draw in ("ones", "zeros"):
+        return np.full(shape, draw == "ones")
+    lengths = generator.integers(most // 2 if draw in ("normal", "unit", "positive") else 0, most + 1, shape)
+    if draw in ("normal", "large", "special") and lengths.size:
+        lengths.reshape(-1)[0] = most
+    return lengths + (draw == "large")
 
 
 def _indices(

@@ -22,6 +22,7 @@ MOVED_BYTES = 64 << 20  # of weights, the small ones first
 FEWEST = 8  # elements of a weight that is moved; smaller tensors are epsilons, scales and bounds
 STEP = 32  # units in the last place, by which numbers that are rounded to steps are moved: as many count as equal
 LEAST_SHARE = 0.25  # of these units: one more than rounding is
+PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose"})
 SHRINKS_SINCE = 9  # the opset with Shrink
 LARGEST_SUBNORMAL = 2.0**-126 - 2.0**-149  # of float32
 # What may give a subnormal number of normal ones.
@@ -57,11 +58,30 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
 
     generator = np.random.default_rng(20262)
 
-    def moved(place: Place) -> ir.Node:
+    def moved(place: Place) -> list[ir.Node]:
         signs = generator.choice([-1, 1], place.along)
-        return ir.node("Mul", [place.value, place.constant(1 + place.spacing * signs)])
+        return [ir.node("Mul", [place.value, place.constant(1 + place.spacing * signs)])]
 
     return _moved_results(model, SUMS, moved)
+
+
+def moved_orders(model: ir.Model) -> ir.Model | None:
+    """A copy in which sums of products are moved by a unit of what their terms are; None without any.
+
+    Another order of the terms rounds other partial sums. Where these cancel, as in a bin of a Fourier transform in
+    which a signal has nothing, the result is their rounding, of which a unit of its own says nothing.
+    """
+    generator = np.random.default_rng(20265)
+
+    def moved(place: Place) -> list[ir.Node]:
+        operands = [ir.node("Abs", [operand]) for operand in place.node.inputs[:2]]
+        attributes = [one for one in place.node.attributes.values() if not one.is_ref()]
+        terms = ir.Node("", place.node.op_type, [one.outputs[0] for one in operands], attributes)
+        shares = generator.normal(size=place.along)
+        unit = ir.node("Mul", [terms.outputs[0], place.constant(shares * place.spacing)])
+        return [*operands, terms, unit, ir.node("Add", [place.value, unit.outputs[0]])]
+
+    return _moved_results(model, PRODUCTS, moved)
 
 
 def moved_functions(model: ir.Model) -> ir.Model | None:
@@ -73,10 +93,10 @@ def moved_functions(model: ir.Model) -> ir.Model | None:
 
     generator = np.random.default_rng(20264)
 
-    def moved(place: Place) -> ir.Node:
+    def moved(place: Place) -> list[ir.Node]:
         shares = generator.uniform(LEAST_SHARE, 1, place.along)
-        signs = generator.choice([-1, 1], place.along) if place.operator in SIGNED else 1
-        return ir.node("Add", [place.value, place.constant(signs * shares * place.spacing / 2)])
+        signs = generator.choice([-1, 1], place.along) if place.node.op_type in SIGNED else 1
+        return [ir.node("Add", [place.value, place.constant(signs * shares * place.spacing / 2)])]
 
     return _moved_results(model, BOUNDED, moved)
 
@@ -89,10 +109,10 @@ def moved_subnormals(model: ir.Model) -> ir.Model | None:
     if model.graph.opset_imports.get("", 1) < SHRINKS_SINCE:
         return None
 
-    def moved(place: Place) -> ir.Node | None:
+    def moved(place: Place) -> list[ir.Node]:
         if place.kind != ir.DataType.FLOAT:
-            return None
-        return ir.node("Shrink", [place.value], {"lambd": LARGEST_SUBNORMAL, "bias": 0.0})
+            return []
+        return [ir.node("Shrink", [place.value], {"lambd": LARGEST_SUBNORMAL, "bias": 0.0})]
 
     return _moved_results(model, SMALL, moved)
 
@@ -101,11 +121,15 @@ def moved_subnormals(model: ir.Model) -> ir.Model | None:
 class Place:
     """A result that is moved."""
 
-    value: ir.Value
-    operator: str
+    node: ir.Node
     kind: ir.DataType
     along: Sequence[int]  # its last dim, where that is known
     constant: Callable[[np.ndarray], ir.Value]
+
+    @property
+    def value(self) -> ir.Value:
+        """The node's first result."""
+        return self.node.outputs[0]
 
     @property
     def spacing(self) -> float:
@@ -114,11 +138,11 @@ class Place:
 
 
 def _moved_results(
-    model: ir.Model, operators: frozenset[str], moved: Callable[[Place], ir.Node | None]
+    model: ir.Model, operators: frozenset[str], moved: Callable[[Place], list[ir.Node]]
 ) -> ir.Model | None:
-    """A copy in which another node stands behind each result of some operators that is of floats; None without any.
+    """A copy in which other nodes stand behind each result of some operators that is of floats; None without any.
 
-    In bodies that is the same in each iteration.
+    The last of them gives what stands for the result. In bodies that is the same in each iteration.
     """
     copy = model.clone()
     facts, main = Facts(copy), copy.graph
@@ -132,22 +156,24 @@ def _moved_results(
         along = [dim for dim in (facts.shape(value) or ())[-1:] if isinstance(dim, int)]
         # Values of two bodies may have one name; the main graph's constants are seen in all of them.
         constant = partial(_constant, main, f"{value.name}:moved{number}", kind=kind)
-        behind = moved(Place(value, node.op_type, kind, along, constant))
-        if behind is not None:
-            _put_behind(node, behind)
+        behind = moved(Place(node, kind, along, constant))
+        if behind:
+            _put_behind(node, behind, f"{value.name}:moved{number}")
             count += 1
     return copy if count else None
 
 
-def _put_behind(node: ir.Node, moved: ir.Node) -> None:
-    """Let a node that reads the first result of another one stand behind it: what it gives takes its name and uses."""
+def _put_behind(node: ir.Node, moved: Sequence[ir.Node], prefix: str) -> None:
+    """Put nodes behind another one: the last, which reads its first result first, takes the result's name and uses."""
     value, name, graph = node.outputs[0], node.outputs[0].name, node.graph
     assert isinstance(graph, ir.Graph), "a node that is moved is in a graph"
     graph.insert_after(node, moved)
-    new = moved.outputs[0]
+    for number, one in enumerate(moved[:-1]):
+        one.outputs[0].name = f"{prefix}:{number}"
+    new = moved[-1].outputs[0]
     new.type, new.shape = value.type, value.shape
     ir.convenience.replace_all_uses_with([value], [new], replace_graph_outputs=True)
-    moved.replace_input_with(0, value)
+    moved[-1].replace_input_with(0, value)
     value.name, new.name = f"{name}:plain", name
 
 

@@ -2,11 +2,11 @@
 
 Inputs are moved by one unit in the last place, weights likewise, the engine sums in another order where its
 optimizations are on, the model is run in float64, or in float16 as ONNX defines it where engines keep more, and the
-results of sums are moved by a unit, as another order would, and gates decide the other way where these samples leave
-open what they decide (check.gates). Results of functions of a fixed range are moved by a unit of one, and subnormal
-results are zeros. Numbers that are rounded to steps are moved by as much as counts as equal, for which of them stand
-beside a tie is luck. A rewrite that is right differs from the original in just that way. Samples are made when a
-difference asks for them, the cheapest first, and kept.
+results of sums are moved by a unit of theirs or of their terms, as another order would, and gates decide the other way
+where these samples leave open what they decide (check.gates). Results of functions of a fixed range are moved by a unit
+of one, and subnormal results are zeros. Numbers that are rounded to steps are moved by as much as counts as equal, for
+which of them stand beside a tie is luck. A rewrite that is right differs from the original in just that way. Samples
+are made when a difference asks for them, the cheapest first, and kept.
 
 Operators that ONNX Runtime fuses are taken apart for that: their sums are moved, and float64 has no kernels for them.
 Values that stand on ties on purpose are not moved, nor are constants with few digits: they are meant as they are.
@@ -30,6 +30,7 @@ from graphopt.check.lineage import STATE_SCALES
 from graphopt.check.moved import (
     moved_array,
     moved_functions,
+    moved_orders,
     moved_steps,
     moved_subnormals,
     moved_sums,
@@ -53,7 +54,7 @@ SMOOTH_WAYS = (
 GATED_WAYS: Mapping[str, tuple[Cut, int]] = {
     "gates": (gates_of, -1), "gates open": (gates_of, 1), "squares": (squares_of, -1), "squares up": (squares_of, 1),
 }  # fmt: skip
-WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS, "functions", "subnormals")
+WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS, "orders", "functions", "subnormals")
 SQUARES_FIRST = tuple(dict.fromkeys(("inputs", "weights", "squares", *WAYS)))
 # Of what is squared; the engine would hold as much again in a process of its own.
 OPERAND_WAYS = (*(way for way in SMOOTH_WAYS if way != "engine"), "gates", "gates open")
@@ -61,7 +62,8 @@ LATER_WAYS = ("later steps", "later steps again", "later steps once more")
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
 
 _MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
-    "weights": moved_weights, "sums": moved_sums, "functions": moved_functions, "subnormals": moved_subnormals,
+    "weights": moved_weights, "sums": moved_sums, "orders": moved_orders, "functions": moved_functions,
+    "subnormals": moved_subnormals,
     "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
     **{way: partial(moved_steps, seed=seed, later=True) for seed, way in enumerate(LATER_WAYS)},
 }  # fmt: skip

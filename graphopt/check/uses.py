@@ -6,13 +6,15 @@ count (a size, a length, a number of trips, k) must stay small. Everything else 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
 
-from graphopt.model import constants, nodes
+from graphopt.model import constants, dims, nodes
+from graphopt.model.facts import Facts
 
 MOST_CONSTANTS = 16  # kept for one input
 # Positions of operands that are indices, with the position of the table.
@@ -65,6 +67,9 @@ LABELLED = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})  
 MASKED = 2  # the bound of a mask, whose running sums are positions: as many places as there are numbers at the most
 LEAST_CONSTANT = 1e-3  # smaller ones are epsilons, near which values lie anyway
 COMPARISONS = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Clip", "Min", "Max", "Mod"})
+PLACED = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})  # what tells which places count
+LAID_OUT = frozenset({"Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Expand", "Tile", "Transpose", "Flatten"})
+MOST_POSITIONS = 1 << 16  # of a constant that is looked at
 
 
 @dataclass(slots=True)
@@ -83,6 +88,7 @@ class Use:
     resized: tuple[int | str, ...] | None = None  # the dims, where declared, of what is resized to these sizes
     constants: set[float] = field(default_factory=set)
     exceptions: set[int] = field(default_factory=set)  # indices that are taken for none
+    lengths: set[dims.Dim] = field(default_factory=set)  # how far the positions count that it is compared with
 
     def join(self, other: Use) -> None:
         """Add the uses of a value computed from this one."""
@@ -98,31 +104,34 @@ class Use:
         if other.bound is not None:
             self.bound = other.bound if self.bound is None else min(self.bound, other.bound)
         self.exceptions |= other.exceptions
+        self.lengths |= other.lengths
         self.constants |= set(sorted(other.constants)[: max(MOST_CONSTANTS - len(self.constants), 0)])
 
 
 def uses_of(model: ir.Model) -> dict[str, Use]:
     """The uses of every input by name, and under the empty name the constants that any value is compared with."""
     found: dict[ir.Value, Use] = {}
-    everything = Use()
+    everything, positions = Use(), _Positions(model).of
     graphs = list(nodes.graphs_of(model))
     passed = _passed_on(model)
     # Backwards: a value's uses are known when those of everything computed from it are.
     ordered = [node for graph in reversed(graphs) for node in reversed(list(graph))]
     for node in ordered:
-        _note(node, found, everything)
+        _note(node, found, everything, positions)
     # What is handed to a body or a function has the uses that it has there; twice, for bodies that hand on in turn.
     for _ in range(2 if passed else 0):
         for before, after in passed:
             found.setdefault(before, Use()).join(found.get(after, Use()))
         for node in ordered:
-            _note(node, found, everything)
+            _note(node, found, everything, positions)
     uses = {value.name or "": found.get(value, Use()) for value in model.graph.inputs}
     uses[""] = everything
     return uses
 
 
-def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
+def _note(
+    node: ir.Node, found: dict[ir.Value, Use], everything: Use, positions: Callable[[ir.Value], dims.Dim | None]
+) -> None:
     kind = node.op_type
     for position, table in TABLES.get(kind, ()):
         value = nodes.input_at(node, position)
@@ -161,20 +170,48 @@ def _note(node: ir.Node, found: dict[ir.Value, Use], everything: Use) -> None:
     if kind in COMPARISONS:
         numbers = set(_numbers(node))
         everything.join(Use(constants=numbers))
-        for value in node.inputs:
+        lengths = [] if kind not in PLACED else [positions(value) for value in node.inputs[:2] if value is not None]
+        for at, value in enumerate(node.inputs):
             if value is not None and value.const_value is None:
                 found.setdefault(value, Use()).join(Use(constants=numbers))
-    positions = CARRIERS.get(kind, ())
+                if len(lengths) == 2 and lengths[at] is None and (length := lengths[1 - at]) is not None:
+                    found[value].lengths.add(length)
+    carried = CARRIERS.get(kind, ())
     after = [found[output] for output in node.outputs if output in found]
     if not after:
         return
     for position, value in enumerate(node.inputs):
-        if value is not None and (positions is None or position in positions):
+        if value is not None and (carried is None or position in carried):
             use = found.setdefault(value, Use())
             for one in after:
                 summed = kind == "CumSum" and one.bound is not None
                 one = replace(one, roots=one.roots and _keeps_sign(node, position))
                 use.join(replace(one, bound=min(one.bound or 0, MASKED)) if summed else one)
+
+
+class _Positions:
+    """Values that number the places of a dim, 0, 1, 2 and so on: a length that is compared with them is one of it."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return Facts(self._model)
+
+    def of(self, value: ir.Value) -> dims.Dim | None:
+        """How many places a value numbers, None where it does not."""
+        node = value.producer()
+        while node is not None and node.op_type in LAID_OUT and node.inputs and node.inputs[0] is not None:
+            value = node.inputs[0]
+            node = value.producer()
+        if node is not None and node.op_type == "Range":
+            shape = self._facts.shape(value)
+            return None if shape is None or "?" in str(shape[0]) else shape[0]
+        tensor = constants.of_initializer(value) if node is None else constants.of_constant_node(node)
+        if tensor is None or not 2 <= tensor.size <= MOST_POSITIONS or max(tensor.shape.numpy()) != tensor.size:
+            return None
+        return int(tensor.size) if np.array_equal(tensor.numpy().reshape(-1), np.arange(tensor.size)) else None
 
 
 def _keeps_sign(node: ir.Node, position: int) -> bool:

@@ -199,6 +199,22 @@ def test_a_mask_whose_running_sums_are_positions_is_one() -> None:
     assert uses_of(load(support.model(text, **tensors)))["mask"].bound == 2
 
 
+@pytest.mark.parametrize(
+    "places", ["s = Shape<start=1, end=2>(x) n = Squeeze(s) places = Range(zero, n, one)", "places = Identity(hundred)"]
+)
+def test_a_length_is_one_of_what_is_masked_by_it(places: str) -> None:
+    """All of it in a plain draw: of an audio frontend that masks by lengths of 0 and 1 nothing would be compared."""
+    text = f"""g (float[b,n] x, int64[b] lengths) => (float[b,n] y) {{ {places}
+        each = Unsqueeze(lengths, axis) kept = Less(places, each) y = Where(kept, x, nothing) }}"""
+    numbers = {"zero": np.array(0), "one": np.array(1), "axis": np.array([1]), "hundred": np.arange(100)}
+    given = {draw: _feeds(text, draw, {"b": 4, "n": 100}, nothing=np.float32([0]), **numbers) for draw in DRAWS}
+    for draw in ("normal", "unit", "positive"):
+        lengths = given[draw]["lengths"]
+        assert lengths.min() >= 50 and lengths.max() <= 100 and len(set(lengths)) > 1
+    assert given["normal"]["lengths"][0] == 100 and given["large"]["lengths"][0] > 100
+    assert not given["zeros"]["lengths"].any() and given["wild"]["lengths"].min() < 50
+
+
 def test_a_plain_feed_is_one_that_the_model_runs_on() -> None:
     """The sum of all indices is an index: of the plain draws only zeros, a row of ones or less fits the table."""
     text = (

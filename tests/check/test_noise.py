@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphopt
 from graphopt.check import noise
-from graphopt.check.moved import moved_functions, moved_steps, moved_subnormals, moved_sums, moved_weights
+from graphopt.check.moved import moved_functions, moved_orders, moved_steps, moved_subnormals, moved_sums, moved_weights
 from graphopt.check.noise import EXACT_WAYS, LATER_WAYS, WAYS, Case, Noise
 from graphopt.check.runner import CannotRun, Workplace
 from graphopt.model.load import load
@@ -327,6 +327,23 @@ def test_functions_of_a_fixed_range_move_by_half_a_unit_of_it() -> None:
     ends = support.session(ir.to_proto(tanh)).run(None, {"x": np.zeros(64, np.float32)})[0]
     assert 0 < np.abs(ends).max() <= 2.0**-24 and np.sign(ends).min() == -1 and np.sign(ends).max() == 1
     assert moved_functions(load(support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }"))) is None
+
+
+@pytest.mark.parametrize("text", [
+    "y = Conv(x, w)",
+    "s = Squeeze(x, zero) v = Squeeze(w, one) t = Transpose(v) r = MatMul(s, t) y = Unsqueeze(r, zero)",
+])  # fmt: skip
+def test_sums_whose_terms_cancel_are_moved_by_a_unit_of_the_terms(text: str) -> None:
+    """1000 - 1000 + 1e-3 in another order is another number, by more than a unit in the last place of 1e-3."""
+    x = np.array([1000, 1000, 1e-3] * 8, np.float32).reshape(1, 1, 24)
+    w = np.array([1, -1, 1] * 8, np.float32).reshape(1, 1, 24)
+    model = load(support.model(f"g (float[1,1,24] x) => (float[1,1,1] y) {{ {text} }}", w=w,
+                               zero=np.array([0]), one=np.array([1])))  # fmt: skip
+    moved = moved_orders(model)
+    assert moved is not None
+    before, after = (support.session(ir.to_proto(one)).run(None, {"x": x})[0] for one in (model, moved))
+    assert 1e-6 < np.abs(after - before).max() < 4 * 16_000 * 2.0**-23
+    assert moved_orders(load(support.model("g (float[3] x) => (float[3] y) { y = Exp(x) }"))) is None
 
 
 def test_subnormal_results_may_be_zeros() -> None:
