@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from graphopt.check.inputs import MOST_OVERRIDDEN, Input
+from graphopt.check.uses import LONGEST
 from graphopt.model import dims
 from graphopt.model.limits import MOST_FED
 
@@ -59,6 +60,7 @@ def make_feed(inputs: tuple[Input, ...], sizes: Mapping[str, int], draw: Draw, c
     if elements > MOST_FED:
         raise ValueError(f"its inputs have {elements:,} elements, and {MOST_FED:,} are the most that is tried")
     generator = np.random.default_rng([20261, DRAWS.index(draw)])
+    sizes = {**sizes, LONGEST: max((max(_shape(item, sizes), default=1) for item in inputs), default=1)}
     feed: Feed = {}
     for item in inputs:
         if item.default is None:
@@ -125,6 +127,9 @@ def _value(
     dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
     if element == onnx.TensorProto.BOOL:
         return _bools(shape, draw, generator)
+    if item.use.lengths and np.issubdtype(dtype, np.integer) and item.use.bound is None and not item.use.counts:
+        most = max(0, *(dims.at(length, sizes) for length in item.use.lengths))
+        return _lengths(shape, most, draw, generator).astype(dtype)
     if item.use.indexes and not np.issubdtype(dtype, np.complexfloating):
         signed = not np.issubdtype(dtype, np.unsignedinteger)
         indices = _indices(shape, item.use.bound or 2, draw, generator, signed)
@@ -145,9 +150,6 @@ def _value(
         return np.full(shape, {"wild": 1, "grid": -1, "large": 2}.get(draw, 0)).astype(dtype)
     if item.use.counts and not np.issubdtype(dtype, np.complexfloating):
         return np.full(shape, COUNT[draw] if count is None else count).astype(dtype)
-    if item.use.lengths and np.issubdtype(dtype, np.integer):
-        most = max(dims.at(length, sizes) for length in item.use.lengths)
-        return _lengths(shape, most, draw, generator).astype(dtype)
     if np.issubdtype(dtype, np.integer):
         return _integers(shape, dtype, sorted(item.use.constants), draw, generator)
     if np.issubdtype(dtype, np.complexfloating):

@@ -69,6 +69,7 @@ LEAST_CONSTANT = 1e-3  # smaller ones are epsilons, near which values lie anyway
 COMPARISONS = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Clip", "Min", "Max", "Mod"})
 PLACED = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})  # what tells which places count
 LAID_OUT = frozenset({"Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Expand", "Tile", "Transpose", "Flatten"})
+LONGEST = "?longest"  # the longest dim of any input: of places whose number is not known
 MOST_POSITIONS = 1 << 16  # of a constant that is looked at
 
 
@@ -88,7 +89,7 @@ class Use:
     resized: tuple[int | str, ...] | None = None  # the dims, where declared, of what is resized to these sizes
     constants: set[float] = field(default_factory=set)
     exceptions: set[int] = field(default_factory=set)  # indices that are taken for none
-    lengths: set[dims.Dim] = field(default_factory=set)  # how far the positions count that it is compared with
+    lengths: set[dims.Dim] = field(default_factory=set)  # how many places there are that it is compared with
 
     def join(self, other: Use) -> None:
         """Add the uses of a value computed from this one."""
@@ -180,12 +181,14 @@ def _note(
     after = [found[output] for output in node.outputs if output in found]
     if not after:
         return
+    parts = max([1, *map(int, _numbers(node))]) if kind == "Div" else 1  # samples of a frame, of which lengths are many
     for position, value in enumerate(node.inputs):
         if value is not None and (carried is None or position in carried):
             use = found.setdefault(value, Use())
             for one in after:
                 summed = kind == "CumSum" and one.bound is not None
-                one = replace(one, roots=one.roots and _keeps_sign(node, position))
+                scaled = {length * parts for length in one.lengths}
+                one = replace(one, roots=one.roots and _keeps_sign(node, position), lengths=scaled)
                 use.join(replace(one, bound=min(one.bound or 0, MASKED)) if summed else one)
 
 
@@ -206,8 +209,9 @@ class _Positions:
             value = node.inputs[0]
             node = value.producer()
         if node is not None and node.op_type == "Range":
-            shape = self._facts.shape(value)
-            return None if shape is None or "?" in str(shape[0]) else shape[0]
+            limit = None if (end := nodes.input_at(node, 1)) is None else self._facts.content(end)
+            told = limit is not None and limit.size == 1 and "?" not in str(limit.item())
+            return limit.item() if limit is not None and told else dims.symbol(LONGEST)
         tensor = constants.of_initializer(value) if node is None else constants.of_constant_node(node)
         if tensor is None or not 2 <= tensor.size <= MOST_POSITIONS or max(tensor.shape.numpy()) != tensor.size:
             return None

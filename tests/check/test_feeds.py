@@ -215,6 +215,16 @@ def test_a_length_is_one_of_what_is_masked_by_it(places: str) -> None:
     assert not given["zeros"]["lengths"].any() and given["wild"]["lengths"].min() < 50
 
 
+def test_a_length_in_samples_is_one_of_frames_by_the_samples_of_each() -> None:
+    text = """g (float[b,n,160] x, int64[b] lengths) => (float[b,n,160] y) {
+        s = Shape<start=1, end=2>(x) n = Squeeze(s) places = Range(zero, n, one) frames = Div(lengths, hop)
+        each = Unsqueeze(frames, axis) row = Less(places, each) kept = Unsqueeze(row, last) y = Where(kept, x, nothing)
+    }"""
+    numbers = {"zero": np.array(0), "one": np.array(1), "axis": np.array([1]), "last": np.array([2])}
+    feed = _feeds(text, "normal", {"b": 4, "n": 50}, nothing=np.float32([0]), hop=np.array(160), **numbers)
+    assert feed["lengths"][0] == 50 * 160
+
+
 def test_a_plain_feed_is_one_that_the_model_runs_on() -> None:
     """The sum of all indices is an index: of the plain draws only zeros, a row of ones or less fits the table."""
     text = (
