@@ -14,7 +14,7 @@ import onnx_ir as ir
 from graphopt.errors import OptionError
 from graphopt.flows.source import resize
 from graphopt.model.dimensions import DimValue, name_batch, symbols_of
-from graphopt.model.formulas import formula_at
+from graphopt.model.formulas import dim_at, formula_at
 from graphopt.model.text import nearest, shown
 from graphopt.model.tied import equal_dims
 from kernels.errors import Undecided
@@ -60,7 +60,7 @@ class FreeDims:
 
     def formula(self, dim: object) -> Size | int | None:
         """A dim of the model in those that a run sets; None for what is no formula of them."""
-        return formula_at(str(dim), {**{one.name: free(one) for one in self.dims}, **self.tied})
+        return dim_at(dim, {**{one.name: free(one) for one in self.dims}, **self.tied})
 
 
 def split_ranges(

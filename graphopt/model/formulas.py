@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from functools import reduce
 from math import lcm
 
+import sympy
+
 from kernels.errors import KernelsError
 from kernels.size import Size, greatest, least
 
+_JOINED = {sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Max: greatest, sympy.Min: least}
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
@@ -20,6 +23,36 @@ def formula_at(text: str, sizes: Mapping[str, Size | int]) -> Size | int | None:
         return _value(ast.parse(text, mode="eval").body, sizes)
     except (SyntaxError, ValueError, RecursionError, KeyError, ZeroDivisionError, KernelsError):
         return None
+
+
+def dim_at(dim: object, sizes: Mapping[str, Size | int]) -> Size | int | None:
+    """What a dim gives, of whose symbols each is a name or a formula of names; None for what is none of these sizes."""
+    try:
+        return _of_expression(sympy.sympify(dim), sizes)
+    except (KeyError, ValueError, TypeError, ZeroDivisionError, KernelsError):
+        return None
+
+
+def _of_expression(dim: sympy.Expr, sizes: Mapping[str, Size | int]) -> Size | int:
+    """Raises KeyError for anything but symbols, whole numbers, sums, products, powers, Max, Min and floor."""
+    if dim.is_Integer:
+        return int(dim)
+    if dim.is_Symbol:
+        found = sizes[dim.name] if dim.name in sizes else formula_at(dim.name, sizes)
+        if found is None:
+            raise KeyError(dim.name)
+        return found
+    if isinstance(dim, sympy.Pow) and dim.exp.is_Integer and dim.exp > 0:
+        return reduce(operator.mul, [_of_expression(dim.base, sizes)] * int(dim.exp))
+    if isinstance(dim, sympy.floor):
+        parts = sympy.expand(dim.args[0]).as_coefficients_dict()
+        below = lcm(*(int(factor.q) for factor in parts.values()))
+        above = [_of_expression(term, sizes) * int(factor * below) for term, factor in parts.items()]
+        return reduce(operator.add, above) // below
+    join = next((one for kind, one in _JOINED.items() if isinstance(dim, kind)), None)
+    if join is None:
+        raise KeyError(str(dim))
+    return reduce(join, (_of_expression(part, sizes) for part in dim.args))
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 import pytest
+import sympy
 
+from graphopt.model import dims
 from graphopt.model.dimensions import change_dims, symbols_of
-from graphopt.model.formulas import formula_at
+from graphopt.model.formulas import dim_at, formula_at
 from tests import support
 
 
@@ -34,3 +36,18 @@ def test_a_formula_has_whole_numbers_and_floors() -> None:
     assert formula_at("floor(n/2 + 1/2)", {"n": 7}) == 4
     assert formula_at("n // 2", {"n": 7}) == 3
     assert formula_at("n / 2", {"n": 7}) is None
+
+
+def test_a_dim_is_read_as_it_is_and_not_as_its_text() -> None:
+    """Twice "past + 1" is not 2*past + 1, and "Dim.1" is no attribute of Dim."""
+    past, side = dims.symbol("past + 1"), dims.symbol("Dim.1")
+    assert dim_at(2 * past, {"past": 7}) == 16
+    sizes = {"Dim.1": 7, "n": 3}
+    n = dims.symbol("n")
+    for dim, size in (
+        (side + 1, 8), (dims.floor(side / 2 + sympy.Rational(1, 2)), 4), (side * n - 2, 19), (n**2, 9), (5, 5),
+        (sympy.Max(side, 9) - sympy.Min(n, 2), 7), (dims.floor((side - n) / 3), 1),
+    ):  # fmt: skip
+        assert dim_at(dim, sizes) == size
+    assert dim_at(dims.symbol("?1") + n, sizes) is None
+    assert dim_at(sympy.sqrt(n), sizes) is None

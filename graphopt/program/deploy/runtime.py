@@ -61,7 +61,14 @@ Terms = tuple[tuple[int, tuple[str, ...]], ...]  # a sum of products: a factor, 
 
 def _size(name: str, sizes: Mapping[str, int]) -> int:
     """The size of a free dim, or of two sums the smaller or greater one or the quotient, as "min(rows, 8)" is."""
-    return sizes[name] if name in sizes else _value(ast.parse(name, mode="eval").body, sizes)
+    if name in sizes:
+        return sizes[name]
+    text, known = name, dict(sizes)
+    for number, dim in enumerate(sorted(sizes, key=len, reverse=True)):
+        if not dim.isidentifier():  # as "DynamicDimension.1" is not
+            known[f"_dim{number}_"] = sizes[dim]
+            text = text.replace(dim, f"_dim{number}_")
+    return _value(ast.parse(text, mode="eval").body, known)
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:

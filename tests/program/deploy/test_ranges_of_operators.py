@@ -121,6 +121,41 @@ def test_frames_of_any_length() -> None:
         np.testing.assert_allclose(mine, exact, rtol=2e-6)  # energies are positive: nothing cancels
 
 
+def test_an_audio_frontend_of_any_length_emphasises_and_masks() -> None:
+    """The first difference, of which the first sample is itself, and frames behind a length are zeros."""
+    text = """g (float[1,s] x, int64[1] lengths) => (float[1,t,4] y) {
+        first = Slice(x, zero, one, one) rest = Slice(x, one, all, one) before = Slice(x, zero, minus, one)
+        part = Mul(before, share) less = Sub(rest, part) sharp = Concat<axis = 1>(first, less)
+        row = Unsqueeze(sharp, one) frames = Conv<strides = [8]>(row, bank) y0 = Transpose<perm = [0, 2, 1]>(frames)
+        d = Shape<start = 1, end = 2>(y0) n = Squeeze(d) places = Range(none, n, single) f = Div(lengths, hop)
+        e = Unsqueeze(f, one) kept = Less(places, e) k = Unsqueeze(kept, two) y = Where(k, y0, silence)
+    }"""
+    bank = _random.standard_normal((4, 1, 16)).astype(np.float32)
+    kept = {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2]), "minus": np.array([-1]),
+            "all": np.array([2**63 - 1]), "share": np.float32(0.75), "bank": bank, "none": np.array(0),
+            "single": np.array(1), "hop": np.array(8), "silence": np.float32(0)}  # fmt: skip
+    made = graphopt.compile(support.model(text, 18, **kept), dims={"s": (16, 90)}, threads=1)
+    for length, used in ((16, 8), (23, 23), (24, 24), (61, 40), (90, 90)):
+        x = _random.standard_normal((1, length)).astype(np.float32)
+        sharp = np.concatenate([x[0, :1], x[0, 1:] - 0.75 * x[0, :-1]])
+        exact = np.lib.stride_tricks.sliding_window_view(sharp, 16)[::8] @ bank[:, 0].T
+        exact[used // 8 :] = 0
+        (mine,) = made.run(None, {"x": x, "lengths": np.array([used])})
+        np.testing.assert_allclose(mine[0], exact, rtol=0, atol=16 * 8 * 2.0**-23)
+
+
+def test_a_dim_whose_name_is_no_identifier() -> None:
+    """As one exporter counts the dims that it knows nothing of; the larger number begins with the smaller one."""
+    model = support.model("g (float[n,2,m] x) => (float[n,2,k] y) { y = MaxPool<kernel_shape=[3], strides=[2]>(x) }")
+    for axis, name in ((0, "Dim.1"), (2, "Dim.10")):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    made = graphopt.compile(model, dims={"Dim.1": (1, 3), "Dim.10": (5, 40)}, threads=1)
+    for batch, length in ((1, 5), (2, 12), (3, 40)):
+        x = _random.standard_normal((batch, 2, length)).astype(np.float32)
+        windows = np.lib.stride_tricks.sliding_window_view(x, 3, axis=2)[:, :, ::2]
+        np.testing.assert_array_equal(made.run(None, {"x": x})[0], windows.max(axis=-1))
+
+
 def test_a_number_that_no_polynomial_gives_is_refused() -> None:
     pool = "MaxPool<kernel_shape = [2], strides = [3], ceil_mode = 1>"
     text = f"g (float[2,3,batch] x) => (float[2,3,half] y) {{ y = {pool}(x) }}"
