@@ -51,16 +51,16 @@ class Known:
         if earlier.shape is None:
             return True
         return len(self.shape) == len(earlier.shape) and any(
-            _is_fresh(before) and not _is_fresh(after) for before, after in zip(earlier.shape, self.shape, strict=True)
+            is_fresh(before) and not is_fresh(after) for before, after in zip(earlier.shape, self.shape, strict=True)
         )
 
 
 def _fresh(items: Sequence[object]) -> int:
     """How many of the dims nothing is known of."""
-    return sum(_is_fresh(item) for item in items)
+    return sum(is_fresh(item) for item in items)
 
 
-def _is_fresh(dim: object) -> bool:
+def is_fresh(dim: object) -> bool:
     """Whether a dim is, or is made of, one that is equal only to itself."""
     if isinstance(dim, int):
         return False

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import sympy
 
 from graphopt.model import dims, nodes
-from graphopt.model.known import Knowledge
+from graphopt.model.known import Knowledge, is_fresh
 from graphopt.model.operators import arrays
 from graphopt.model.operators.arrays import Arrays
 from graphopt.model.operators.axes import Axes, named_axis
@@ -161,6 +161,8 @@ def _sliced(size: dims.Dim, start: dims.Dim, end: dims.Dim, step: int, facts: Kn
         if step < 0 and end < -size:
             return len(range(size)[start::step])
         return len(range(size)[start:end:step])
+    if step != 1 and is_fresh(size):
+        return facts.fresh()  # data decide it, and a run finds how many there are
     first: dims.Dim | None
     if step > 0:
         first, last = _position(size, start), _position(size, end)
@@ -173,7 +175,9 @@ def _sliced(size: dims.Dim, start: dims.Dim, end: dims.Dim, step: int, facts: Kn
     length = sympy.sympify(last) - sympy.sympify(first)
     if length.is_nonpositive or dims.equal(first, size) or dims.equal(last, 0):
         return 0
-    if not (length.is_nonnegative or dims.equal(first, 0) or dims.equal(last, size)):
+    # Where data decide, a length that only follows from where a bound lies is one that a run finds.
+    told = not is_fresh(length) and (dims.equal(first, 0) or dims.equal(last, size))
+    if not (told or length.is_nonnegative):
         return facts.fresh()
     return dims.normal(length) if abs(step) == 1 else dims.floor((length + abs(step) - 1) / abs(step))
 
@@ -184,8 +188,10 @@ def _position(size: dims.Dim, bound: dims.Dim) -> dims.Dim | None:
         return 0
     if isinstance(bound, int) and bound < 0:
         from_front = sympy.sympify(size) + bound
+        if from_front.is_nonnegative:
+            return dims.normal(from_front)
         # Of fewer elements than that none are left out; written so, x[1:] and x[:-1] have one length.
-        return dims.normal(from_front if from_front.is_nonnegative else size - sympy.Min(size, -bound))
+        return None if is_fresh(size) else dims.normal(size - sympy.Min(size, -bound))
     if isinstance(bound, int) and bound >= FAR:
         return size
     over = sympy.sympify(bound) - sympy.sympify(size)
