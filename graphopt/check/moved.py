@@ -55,7 +55,6 @@ def moved_sums(model: ir.Model) -> ir.Model | None:
     What cancels, as a variance that is a mean of squares less the square of a mean, shows how much it loses. Elements
     of a row are moved apart, as those are that other lanes sum: a row of equal ones has a variance of rounding then.
     """
-
     generator = np.random.default_rng(20262)
 
     def moved(place: Place) -> list[ir.Node]:
@@ -90,7 +89,6 @@ def moved_functions(model: ir.Model) -> ir.Model | None:
     Engines compute them to that: far from zero one gives a sigmoid of 1e-12 and another none at all, and a gradient
     behind it is all that there is in its row. Results from 0 to 1 go up alone, and stay in their range.
     """
-
     generator = np.random.default_rng(20264)
 
     def moved(place: Place) -> list[ir.Node]:

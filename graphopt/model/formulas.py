@@ -13,7 +13,6 @@ import sympy
 from kernels.errors import KernelsError
 from kernels.size import Size, greatest, least
 
-_JOINED = {sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Max: greatest, sympy.Min: least}
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
@@ -49,10 +48,10 @@ def _of_expression(dim: sympy.Expr, sizes: Mapping[str, Size | int]) -> Size | i
         below = lcm(*(int(factor.q) for factor in parts.values()))
         above = [_of_expression(term, sizes) * int(factor * below) for term, factor in parts.items()]
         return reduce(operator.add, above) // below
-    join = next((one for kind, one in _JOINED.items() if isinstance(dim, kind)), None)
-    if join is None:
+    joined = {sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Max: greatest, sympy.Min: least}
+    if type(dim) not in joined:
         raise KeyError(str(dim))
-    return reduce(join, (_of_expression(part, sizes) for part in dim.args))
+    return reduce(joined[type(dim)], (_of_expression(part, sizes) for part in dim.args))
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, Size | int]) -> Size | int:
