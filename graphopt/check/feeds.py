@@ -16,7 +16,7 @@ import onnx
 
 from graphopt.check.inputs import MOST_OVERRIDDEN, Input
 from graphopt.check.uses import LONGEST
-from graphopt.model import dims
+from graphopt.model.formulas import dim_at
 from graphopt.model.limits import MOST_FED
 
 Feed = dict[str, object]
@@ -128,7 +128,8 @@ def _value(
     if element == onnx.TensorProto.BOOL:
         return _bools(shape, draw, generator)
     if item.use.lengths and np.issubdtype(dtype, np.integer) and item.use.bound is None and not item.use.counts:
-        most = max(0, *(dims.at(length, sizes) for length in item.use.lengths))
+        told = (dim_at(length, sizes) for length in item.use.lengths)
+        most = max((length for length in told if isinstance(length, int)), default=1)
         return _lengths(shape, most, draw, generator).astype(dtype)
     if item.use.indexes and not np.issubdtype(dtype, np.complexfloating):
         signed = not np.issubdtype(dtype, np.unsignedinteger)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -64,13 +64,6 @@ def to_ir(dim: Dim) -> int | ir.SymbolicDim:
         return dim
     text = str(dim)
     return ir.SymbolicDim(None if "?" in text else text)
-
-
-def at(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """A dimension where symbols have these sizes, those without one 1."""
-    if isinstance(dim, int):
-        return dim
-    return int(dim.subs({one: sizes.get(str(one), 1) for one in dim.free_symbols}))
 
 
 def is_static(dims: Dims | None) -> bool:

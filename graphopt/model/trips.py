@@ -57,11 +57,11 @@ def ended(facts: Facts, loop: ir.Node, body: ir.Graph, most: int) -> Ending | No
         known.update(state)
         found = [_computed(facts, body, condition, known) for condition in conditions]
         told = [bool(one.item()) for one in found if one is not None and one.size == 1]
-        is_exact = is_exact and len(told) == len(conditions)
         if False in told:
             return Ending(trip + 1, is_exact)
         if not told:
             return None
+        is_exact = is_exact and len(told) == len(conditions)
         results = {entry: _computed(facts, body, nexts[entry], known) for entry in state}
         state = {entry: array for entry, array in results.items() if array is not None}
     return None

@@ -92,7 +92,7 @@ class _Inlining:
             declare_results(self._model, self._facts, node, rows, fewer=fewer)
         except NotLowered:
             return False
-        if fewer and rows is not None and self._counts():
+        if fewer and rows not in (None, count_of(self._facts, node.inputs[0])) and self._counts():
             node.replace_input_with(0, self._constant(np.array(rows, np.int64)))  # the most rows that it collects
         return True
 

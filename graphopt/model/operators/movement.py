@@ -19,9 +19,9 @@ from graphopt.model.operators.parts import Part, Range, Wanted
 from graphopt.model.operators.record import Counting, Operator, mover, no_flops
 from graphopt.model.operators.shapes import Result, like_first, same_as_first, source_shape
 
-# -- Transpose --------------------------------------------------------------------------------------------------------
-
 FAR = 2**31 - 1  # a bound from here on means "to the end" to every exporter
+
+# -- Transpose --------------------------------------------------------------------------------------------------------
 
 
 @overload

@@ -8,12 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.model import nodes
-from graphopt.model.operators.movement import slice_bounds
+from graphopt.model.operators.movement import FAR, slice_bounds
 from graphopt.model.operators.parameters import Unclear
 from graphopt.passes.operands import inner_node, operand
 from graphopt.rewrite.rule import Match, Replacement, Rule, any_node
-
-ALL = 2**31 - 1  # an end from here on means "to the end" to every exporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,8 @@ def _merged(match: Match, first: Cut, second: Cut) -> Cut:
     """Two cuts of one axis, the second counted within the first."""
     match.require(first.step == 1 and second.step == 1, "a step is not 1")
     match.require(first.start >= 0 and second.start >= 0, "a start counts from an end that is not known")
-    start = min(first.start + second.start, ALL)
-    if second.end >= ALL:
+    start = min(first.start + second.start, FAR)
+    if second.end >= FAR:
         return Cut(first.axis, start, first.end, 1)
     match.require(second.end >= 0 and first.end >= 0, "an end counts from an end that is not known")
     return Cut(first.axis, start, min(first.start + second.end, first.end), 1)
