@@ -9,7 +9,7 @@ from itertools import permutations
 
 import z3
 
-from graphopt.passes.algebra.slicing import ALL
+from graphopt.model.operators.movement import FAR
 from tests.proofs.statement import Proof, proof
 
 i, j, n, m, k = z3.Ints("i j n m k")
@@ -53,17 +53,17 @@ def _slices() -> tuple[Proof, ...]:
     first = cut(s1, e1, n)
     second = cut(s2, e2, first[1])
     both = (first[0] + second[0], second[1])
-    axis = z3.And(n >= 0, n < ALL)
-    start = least(s1 + s2, z3.IntVal(ALL))
+    axis = z3.And(n >= 0, n < FAR)
+    start = least(s1 + s2, z3.IntVal(FAR))
     bounded = cut(start, least(s1 + e2, e1), n)
     reversed_start = z3.If(n > 0, n - 1, 0)  # step -1 begins at the last element
     return (
         proof("slice-of-slice", "x[s1:e1][s2:e2] = x[s1+s2 : min(s1+e2, e1)] for bounds that are not negative",
-              same_cut(both, bounded), premise=z3.And(axis, s1 >= 0, e1 >= 0, s2 >= 0, e2 >= 0, e2 < ALL),
+              same_cut(both, bounded), premise=z3.And(axis, s1 >= 0, e1 >= 0, s2 >= 0, e2 >= 0, e2 < FAR),
               wrong=z3.Implies(z3.And(axis, s1 >= 0, e1 >= 0, s2 >= 0), same_cut(both, bounded))),
         proof("slice-of-slice", "x[s1:e1][s2:] = x[s1+s2 : e1], e1 of any sign",
-              same_cut(both, cut(start, e1, n)), premise=z3.And(axis, s1 >= 0, s2 >= 0, e2 >= ALL),
-              wrong=z3.Implies(z3.And(axis, s2 >= 0, e2 >= ALL), same_cut(both, cut(start, e1, n)))),
+              same_cut(both, cut(start, e1, n)), premise=z3.And(axis, s1 >= 0, s2 >= 0, e2 >= FAR),
+              wrong=z3.Implies(z3.And(axis, s2 >= 0, e2 >= FAR), same_cut(both, cut(start, e1, n)))),
         proof("slice-of-slice", "bounds counted from the start cut alike",
               same_cut(cut(s1, e1, n), cut(bound(s1, n), bound(e1, n), n)), premise=n >= 0,
               wrong=same_cut(cut(s1, e1, n), cut(bound(s1, n), e1 + n, n))),
