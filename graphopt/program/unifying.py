@@ -25,6 +25,7 @@ from graphopt.program.kinks import Kink, said_of, samples_below
 from graphopt.program.polynomials import Differs, Fit, Point
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.region import Constant, Controlled, Lowered, Problems, Region
+from graphopt.program.residues import PRIMES, System, residues
 from graphopt.program.unifying_control import MEMORY, in_one_order, unified_control
 from kernels.control import written
 from kernels.errors import KernelsError, OfOneSize
@@ -170,9 +171,15 @@ def sample_points(
             more = (dim.most - 5, dim.most * 7 // 8, dim.most * 5 // 8 | 1)
             below += [size for size in more if size >= max(2, dim.least)]
             below += _of_other_remainders(dim, steps, {*ladders[number], *below})
+            below += _telling_apart(dim, steps, [*ladders[number], *below])
         below = [size for size in below if size not in without.get(dim, ())]
         found += itertools.product(*(below if at == number else ladder[:2] for at, ladder in enumerate(ladders)))
     return list(dict.fromkeys(found))
+
+
+def _upper(dim: Dim) -> range:
+    """Sizes in the upper part of a dim's range, the greatest that are looked at first."""
+    return range(dim.most - 1, max(2, dim.least, dim.most // 2, dim.most - MOST_TRIED) - 1, -1)
 
 
 def _of_other_remainders(dim: Dim, steps: Sequence[Operation], known: Collection[int]) -> list[int]:
@@ -187,7 +194,7 @@ def _of_other_remainders(dim: Dim, steps: Sequence[Operation], known: Collection
         there = {dim.name: size}
         return {(number, at(one.left, there) % at(one.right, there)) for number, one in enumerate(own)}
 
-    tried = {size: left_by(size) for size in range(max(2, dim.least, dim.most // 2, dim.most - MOST_TRIED), dim.most)}
+    tried = {size: left_by(size) for size in _upper(dim)}
     wanted = set().union(*tried.values()) - set().union(*map(left_by, known))
     counts = Counter(number for number, _ in set().union(*tried.values()))
     wanted = {(number, rest) for number, rest in wanted if counts[number] <= FEW_REMAINDERS}
@@ -196,6 +203,18 @@ def _of_other_remainders(dim: Dim, steps: Sequence[Operation], known: Collection
         found.append(max(tried, key=lambda size: (len(tried[size] & wanted), size)))
         wanted -= tried[found[-1]]
     return found
+
+
+def _telling_apart(dim: Dim, steps: Sequence[Operation], known: Sequence[int]) -> list[int]:
+    """Sizes of a dim, beside known ones, at which no sum of it and its quotients is zero that is not zero at all sizes.
+
+    n // 6 + 1 and (n + 5) // 6 differ only where 6 divides n, and a size may leave any other remainder by 3 and by 2.
+    """
+    own = [step for step in steps if dims_of(step.left) == {dim}]
+    tried = [*known, *(size for size in _upper(dim) if size not in known)]
+    rows = [[1, size, *(one.at({dim.name: size}) for one in own)] for size in tried]
+    found = System.of([residues(row, PRIMES[0]) for row in rows], PRIMES[0]).pivots
+    return [tried[one] for one in found if one >= len(known)]
 
 
 class _Unifier:

@@ -145,6 +145,19 @@ def test_samples_leave_every_remainder_that_quotients_can() -> None:
     assert all(at(found, {"h": h}) == twice(h) for h in range(80, 257))
 
 
+def test_quotients_that_differ_at_one_remainder_of_many_are_told_apart() -> None:
+    """A resampler by 6: blocks of what a last Pad leaves, and those that its Conv fills."""
+    text = """g (float[1,1,n] x, float[1,1,6] w, float[1,1,1] v) => (float[1,1,a] y, float[1,1,b] z)
+    { y = Conv<strides = [6], pads = [3, 3]>(x, w) z = Conv<strides = [6]>(x, v) }"""
+    dim = Dim("n", 4000, 32000, 0)
+    steps = steps_of(ir.from_proto(support.model(text, 18)), FreeDims((dim,), {}).formula)
+    points = sample_points([dim], (), steps)
+    fit = Fit((dim,), tuple(points), (), steps)
+    for number in (lambda n: n // 6 + 1, lambda n: (n + 5) // 6, lambda n: 3 * (n // 6) - (n + 5) // 6):
+        found = fit.number([number(n) for (n,) in points], "blocks")
+        assert all(at(found, {"n": n}) == number(n) for n in range(4000, 32001))
+
+
 def test_a_region_that_cannot_be_of_any_size_is_named() -> None:
     text = "g (float[1,4,s,3,3] x) => (float[1,4,t,2,2] y) { y = AveragePool<kernel_shape = [2, 2, 2]>(x) }"
     model = ir.from_proto(support.model(text, 23, 10))
