@@ -158,14 +158,21 @@ def make_hybrid(model: ir.Model, target: Target, name: str, *, exact: bool = Fal
             else _program(found, target, f"{name}_{number}")
         )  # fmt: skip
         parts.append(Part(run, segment.native, inputs, outputs, done, tuple(map(described, segment.nodes))))
-    constants = {
-        _name(value): np.asarray(scope.constant(value)) for value in model.graph.outputs if is_fixed(scope, value)
-    }
+    constants = {_name(value): _constant(scope, value) for value in model.graph.outputs if is_fixed(scope, value)}
     return Hybrid(
         tuple(Tensor(_name(value), _dtype(scope, value), shapes[value]) for value in given),
         tuple(Tensor(_name(value), _dtype(scope, value), _dims(scope, value)) for value in model.graph.outputs),
         tuple(parts), constants, parted.missing, refusal,
     )  # fmt: skip
+
+
+def _constant(scope: Scope, value: ir.Value) -> Array:
+    """An output that nothing computes; texts as ONNX Runtime gives them, which a model holds as bytes."""
+    array = np.asarray(scope.constant(value))
+    if scope.facts.dtype(value) is not ir.DataType.STRING:
+        return array
+    texts = np.array([text.decode() for text in array.ravel().tolist()], dtype=object)
+    return texts.reshape(array.shape)
 
 
 def parted_of(model: ir.Model, target: Target, *, exact: bool = False) -> Parted:

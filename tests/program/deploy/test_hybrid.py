@@ -100,6 +100,19 @@ def test_integers_cross() -> None:
     assert compiled.fallback == ("ReverseSequence 't'",) and _sides(compiled) == [True, False, True]
 
 
+def test_texts_that_nothing_computes_are_those_of_onnx_runtime() -> None:
+    proto = support.model(
+        """g (float[3,8] x) => (float[3,8] y, string[2,2] names) {
+            c = LpNormalization(x) y = Softmax(c) names = Constant<value = string[2,2] {"", "deux", "drei", "né"}>()
+        }""",
+        20,
+    )  # fmt: skip
+    compiled, feeds = graphopt.compile(proto), support.feeds(proto, {}, seed=7)
+    assert _sides(compiled) == [False, True]
+    expected, found = support.session(proto).run(["names"], feeds)[0], compiled.run(["names"], feeds)[0]
+    assert found.dtype == expected.dtype == object and found.tolist() == expected.tolist()
+
+
 def test_dims_known_only_when_it_runs() -> None:
     """What follows a Slice along an axis that the caller gives has no fixed size and stays with it."""
     compiled = _agrees(support.model(
