@@ -23,7 +23,7 @@ from graphopt.flows.asked import Asked, optimized, planned_target
 from graphopt.flows.cluster import Cluster
 from graphopt.flows.comparing import accepted, compared, reference_of, way_on
 from graphopt.flows.ranged import of_ranges
-from graphopt.flows.ranges import dims_of_ranges, free_batch, split_ranges
+from graphopt.flows.ranges import dims_of_ranges, free_named, split_ranges
 from graphopt.flows.requirements import require_bare, require_one_program, require_plain, require_rounding, where_fixed
 from graphopt.flows.rounded import made_rounded
 from graphopt.flows.several import made_several, ordered, points_of, split_listed
@@ -161,7 +161,7 @@ def compile(  # the builtin of this name is not used here
         raise OptionError(f"a program {where} has one size of every dim; give dims numbers.")
     if shapes or sizes or ranges:
         resize(original, shapes or {}, sizes)
-        free_batch(original, ranges)
+        free_named(original, ranges)
     examples = read_feeds(original, feeds)
     asked = Asked(
         processor, name, exact or small, read_budget(memory_budget), read_budget(ram), not_here, threads, machine,

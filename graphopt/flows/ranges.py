@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from graphopt.errors import OptionError
 from graphopt.flows.source import resize
-from graphopt.model.dimensions import DimValue, name_batch, symbols_of
+from graphopt.model.dimensions import DimValue, name_dim, name_dims, symbols_of
 from graphopt.model.formulas import dim_at, formula_at
 from graphopt.model.text import nearest, shown
 from graphopt.model.tied import equal_dims
@@ -96,10 +96,11 @@ def split_ranges(
     return ranges, tied, {name: value for name, value in fixed.items() if name not in tied}
 
 
-def free_batch(model: ir.Model, ranges: Ranges) -> None:
-    """A range for "batch" names the first dims of inputs, or frees them where the model has them as numbers."""
-    if "batch" in ranges and "batch" not in symbols_of(model) and not name_batch(model):
-        resize(model, {}, {"batch": "batch"})
+def free_named(model: ir.Model, ranges: Ranges) -> None:
+    """Ranges name dims without a name; one for "batch" frees the first dims of inputs where these are numbers."""
+    for name in ranges:
+        if name not in symbols_of(model) and not name_dim(model, name) and name == "batch":
+            resize(model, {}, {"batch": "batch"})
 
 
 def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str]) -> FreeDims:
@@ -108,6 +109,7 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str])
     Besides formulas of the caller: dims of the model whose names are formulas, and dims that have to be equal for the
     model to run at all. Raises OptionError where other dims are free, or a formula gives no sizes.
     """
+    name_dims(model)
     known = symbols_of(model)
     used = {node.id for text in formulas.values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     outside = frozenset(name for name in ranges if name in used and name not in known)
@@ -115,10 +117,8 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str])
         if name not in known and name not in outside:
             raise OptionError(f"there is no free dim '{shown(name)}'; {nearest(name, known)}.")
     for value in model.graph.inputs:
-        if value.shape is None or any(isinstance(dim, ir.SymbolicDim) and dim.value is None for dim in value.shape):
-            raise OptionError(
-                f"input '{value.name}' has a dim without a name, which cannot have a range; give its shape."
-            )
+        if value.shape is None:
+            raise OptionError(f"input '{value.name}' does not tell how many dims it has; give its shape.")
     dims = tuple(Dim(name, least, most, number) for number, (name, (least, most)) in enumerate(ranges.items()))
     sizes: dict[str, Size | int] = {dim.name: free(dim) for dim in dims}
     tied: dict[str, Size | int] = {}

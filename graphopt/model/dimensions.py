@@ -107,17 +107,32 @@ def way_to_fix(inputs: Sequence[ir.Value], facts: Facts) -> str:
 
 def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) -> None:
     known = symbols_of(model)
-    if name not in known and not (name == "batch" and name_batch(model)):
+    if name not in known and not name_dim(model, name):
         nameless = next((value.name for value in model.graph.inputs if _has_nameless(value)), None)
         way = "all dims are fixed; dims={'batch': 'N'} frees the first of each input"
         if known:
             way = nearest(name, known)
         elif nameless is not None:
-            way = f"those of input '{nameless}' have no names: give it a shape"
+            way = f"those of input '{nameless}' have no names: give it a shape, or '{nameless}:0' a size"
         raise OptionError(f"there is no dynamic dim '{shown(name)}'; {way}.")
     if size < 0:
         raise OptionError(f"dim '{name}' cannot be {size}; sizes start at 0.")
     renamed[name] = size
+
+
+def name_dim(model: ir.Model, name: str) -> bool:
+    """Let a free dim of an input that has no name be called as its user does: INPUT:AXIS, or "batch" for first ones.
+
+    Whether there is such.
+    """
+    if name == "batch":
+        return name_batch(model)
+    for value in model.graph.inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if _is_nameless(dim) and name == f"{value.name}:{axis}":
+                value.shape = ir.Shape([name if at == axis else one for at, one in enumerate(value.shape or ())])
+                return True
+    return False
 
 
 def name_batch(model: ir.Model) -> bool:

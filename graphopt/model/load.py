@@ -25,6 +25,7 @@ from graphopt.model.tensors import replace_external
 from graphopt.model.text import shown
 from graphopt.model.validate import validate
 
+NO_NAMES = ("?", "-1")  # what exporters write of a dim that they do not know
 Source = str | os.PathLike[str] | bytes | BinaryIO | onnx.ModelProto | ir.Model
 
 
@@ -107,7 +108,7 @@ def _from_proto(given: Parsed, folder: Path | None, what: str) -> ir.Model:
         ) from error
     given.give(model)
     _attach_folder(model, folder, what)
-    _free_negative_dims(model)
+    _free_unknown_dims(model)
     _sort(model, what)
     return model
 
@@ -218,14 +219,17 @@ def _data_path(tensor: ir.ExternalTensor, folder: Path, what: str) -> Path:
     return target
 
 
-def _free_negative_dims(model: ir.Model) -> None:
-    """A dim that is declared as -1 is one that nobody knows, as runtimes take it."""
+def _free_unknown_dims(model: ir.Model) -> None:
+    """A dim that is declared as -1 is one that nobody knows, as runtimes take it; "?" names none."""
     for graph in nodes.graphs_of(model):
         values = (*graph.inputs, *graph.outputs, *(output for node in graph for output in node.outputs))
         for value in values:
-            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
-                dims = [None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape]
-                value.shape = ir.Shape(dims)
+            if value.shape is not None and any(map(_is_unknown, value.shape)):
+                value.shape = ir.Shape([None if _is_unknown(dim) else dim for dim in value.shape])
+
+
+def _is_unknown(dim: int | ir.SymbolicDim) -> bool:
+    return dim < 0 if isinstance(dim, int) else dim.value in NO_NAMES
 
 
 def _sort(model: ir.Model, what: str) -> None:

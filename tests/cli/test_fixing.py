@@ -75,7 +75,28 @@ def test_a_free_batch_without_a_name_takes_a_size(rates: Shell) -> None:
     assert rates.run("memory", "free.onnx", "--dim", "batch=6").status == 0
     assert rates.run("memory", "free.onnx", "--dim", "x:0=6").status == 0
     answer = rates.run("compile", "free.onnx", "other", "--dim", "n=6")
-    assert answer.error == "there is no dynamic dim 'n'; those of input 'x' have no names: give it a shape."
+    assert (
+        answer.error
+        == "there is no dynamic dim 'n'; those of input 'x' have no names: give it a shape, or 'x:0' a size."
+    )
+
+
+def test_dims_without_names_are_called_by_their_places(rates: Shell) -> None:
+    """As PaddlePaddle's exporter leaves the sides of images."""
+    model = support.model("g (float[n,4,m] x) => (float[n,4,m] y) { a = Identity(x) y = Softmax<axis = 1>(a) }")
+    for value in (*model.graph.input, *model.graph.output):
+        for axis in (0, 2):
+            value.type.tensor_type.shape.dim[axis].dim_param = "?"
+    rates.write("free.onnx", model)
+    assert "x:0, x:2" in rates.run("inspect", "free.onnx").out
+    assert rates.run("optimize", "free.onnx", "six.onnx", "--dim", "x:0=6", "--dim", "x:2=5").status == 0
+    assert [one.dim_value for one in rates.read("six.onnx").graph.input[0].type.tensor_type.shape.dim] == [6, 4, 5]
+    assert rates.run("compile", "free.onnx", "six", "--dim", "x:0=6", "--dim", "x:2=5").status == 0
+    assert rates.run("compile", "free.onnx", "any", "--dim", "x:0=1..6", "--dim", "x:2=5").status == 0
+    assert rates.run("compile", "free.onnx", "two", "--dim", "x:0=1..6", "--dim", "x:2=2..9").status == 0
+    assert rates.run("compile", "free.onnx", "list", "--dim", "x:0=1", "--dim", "x:2=3,5").status == 0
+    answer = rates.run("compile", "free.onnx", "other", "--dim", "x:0=1..6")
+    assert answer.error.startswith("'x:2' has neither a size nor a range; give it one, --dim x:2=1..64 for example")
 
 
 def test_a_dim_named_batch_behind_a_fixed_first_one_is_fixed_where_it_is(rates: Shell) -> None:

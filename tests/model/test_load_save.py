@@ -292,6 +292,20 @@ def test_a_dim_of_minus_one_is_unknown_and_can_be_fixed() -> None:
     assert program.run(None, {"x": np.ones((5, 3), np.float32)})[0].shape == (5, 3)
 
 
+def test_a_question_mark_names_no_dim_and_is_not_one_size() -> None:
+    """Height and width are both "?" where PaddlePaddle's exporter knows neither."""
+    proto = support.model("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }")
+    for value in (*proto.graph.input, *proto.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            dim.dim_param = "?"
+    shape = graphopt.load(proto).graph.inputs[0].shape
+    assert shape is not None and list(shape) == [ir.SymbolicDim(None)] * 2
+    for program in (
+        graphopt.compile(proto, shapes={"x": (5, 7)}), graphopt.compile(proto, dims={"x:0": 5, "x:1": 7}),
+    ):  # fmt: skip
+        assert program.run(None, {"x": np.ones((5, 7), np.float32)})[0].shape == (5, 7)
+
+
 def test_a_folder_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"is a folder; give the \.onnx file inside it"):
         graphopt.load(tmp_path)
