@@ -42,7 +42,7 @@ class Input:
 def inputs_of(model: ir.Model) -> tuple[Input, ...]:
     """The inputs; of those with a default the ones that are not weights.
 
-    A dim without a name, or below zero, gets a name of its own: INPUT.AXIS.
+    A dim without a name, or below zero, gets a name of its own: INPUT:AXIS.
     """
     uses = uses_of(model)
     strings = tuple(dict.fromkeys(_strings(model)))[:MOST_STRINGS]
@@ -54,7 +54,7 @@ def inputs_of(model: ir.Model) -> tuple[Input, ...]:
         if tensor is not None and tensor.HasField("shape"):
             dims = tuple(
                 dim.dim_value if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
-                else (dim.dim_param or f"{value.name}.{axis}")
+                else (dim.dim_param or f"{value.name}:{axis}")
                 for axis, dim in enumerate(tensor.shape.dim)
             )  # fmt: skip
         default = None
