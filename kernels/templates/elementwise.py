@@ -3,22 +3,24 @@
     out[i, j] = tanh(x[i, j] * scale[j] + bias[j])        out2[i, j] = ...
 
 Axes that all operands run through densely become one; the innermost is cut into vectors, several of which are computed
-side by side, as a chain of dependent operations alone would leave the processor waiting. Copies that turn two axes pass
-in squares (kernels/templates/turned.py).
+side by side, as a chain of dependent operations alone would leave the processor waiting. What turns two axes passes in
+squares (kernels/templates/turned.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel, operands_of
 from kernels.llvm.emission import emit_all
 from kernels.llvm.function import Function, Value
 from kernels.size import bound, is_free
 from kernels.target import Target
-from kernels.templates.axes import Axis, count, distinct, fused, indices_of, place, spread
+from kernels.templates.axes import Axis, count, distinct, distinct_loads, fused, indices_of, place, spread
 from kernels.templates.builder import Builder
 from kernels.templates.streams import (
     Piece,
@@ -35,11 +37,12 @@ from kernels.templates.streams import (
     whole_groups,
 )
 from kernels.templates.template import Template
-from kernels.templates.turned import Squares, squares_of, strips_of_block, write_strips
+from kernels.templates.turned import Row, Squares, squares_of, strips_of_block, write_copies, write_strips
 from kernels.tensor.expression import Binary, Buffer, Expression, Index, Load, Unary, Variable, index
 from kernels.tensor.ranges import lies_inside
 from kernels.tensor.work import POLYNOMIALS
 
+MOST_NODES = 16  # of what is computed between turning a square and storing it, once for each row
 BLOCK_BYTES = 64 << 10  # of traffic: many blocks for the workers, and little per block to claim it
 
 
@@ -170,11 +173,7 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
         if self.problem.elements == 0:
             return
         if self.squares is not None:
-            strips = strips_of_block(self.squares, self.candidate.block)
-            first = f.mul(block, strips)
-            last = f.minimum(f.add(first, strips), f.integer(self.squares.strips))
-            x, y = (pointers[one.buffer.name] for one in (self.squares.load, self.squares.store))
-            write_strips(f, self.squares, x, y, first, last)
+            self._turned(f, pointers, block, self.squares)
             return
         if self.chunks != 1:
             row = f.binary("udiv", block, f.integer(self.chunks)) if self.rows != 1 else f.integer(0)
@@ -193,6 +192,30 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
             f.loop(0, self.rows, 1, one)
         else:
             f.loop(first, last, 1, one)
+
+    def _turned(self, f: Function, pointers: dict[str, Value], block: Value, squares: Squares) -> None:
+        """The strips of a block."""
+        strips = strips_of_block(squares, self.candidate.block)
+        first = f.mul(block, strips)
+        last = f.minimum(f.add(first, strips), f.integer(squares.strips))
+        sources = [pointers[load.buffer.name] for load in squares.loads]
+        if isinstance(self.problem.values[0], Load):
+            write_copies(f, squares, sources[0], pointers[squares.store.buffer.name], first, last)
+            return
+
+        def begun(at: Mapping[Axis, Value], rows: int) -> Row:
+            places = [{**at, squares.across: f.add(at[squares.across], row)} for row in range(rows)]
+            streams = [Stream(f, pointers, place, squares.along, self.lanes) for place in places]
+            for one in streams:
+                one.prepare(self.problem.values, self.stores)
+
+            def row(number: int, turned: Sequence[Value], start: Value, lanes: int) -> None:
+                known = {load.buffer.name: one for load, one in zip(squares.loads, turned, strict=True)}
+                self._write(f, streams[number].at(start, 1, lanes, known))
+
+            return row
+
+        write_strips(f, squares, sources, first, last, begun)
 
     def _chunk(self, f: Function, pointers: dict[str, Value], row: Value, chunk: Value) -> None:
         piece = self._piece(f, self._stream(f, pointers, row))
@@ -218,20 +241,30 @@ class _ElementwiseBuilder(Builder[Elementwise, ElementwiseCandidate]):
 
     def _piece(self, f: Function, stream: Stream) -> Piece:
         def piece(where: Value, vectors: int, valid: ValidLanes, _: tuple[Value, ...]) -> tuple[Value, ...]:
-            leaves = stream.at(where, vectors, valid)
-            for value, store in zip(emit_all(f, self.problem.values, self.lanes, leaves), self.stores, strict=True):
-                leaves.store(value, store)
+            self._write(f, stream.at(where, vectors, valid))
             return ()
 
         return piece
 
+    def _write(self, f: Function, leaves: Stream) -> None:
+        for value, store in zip(emit_all(f, self.problem.values, self.lanes, leaves), self.stores, strict=True):
+            leaves.store(value, store)
+
 
 def _squares(problem: Elementwise, axes: tuple[Axis, ...], target: Target) -> Squares | None:
-    """The squares of a copy that turns two axes; None for what else there is."""
+    """The squares of what turns two axes: a copy, or few operations in float32; None for what else there is."""
     value, output = problem.outputs[0].value, problem.outputs[0]
-    if len(problem.outputs) > 1 or not isinstance(value, Load) or not lies_inside(value) or problem.elements == 0:
+    loads = distinct_loads((value,))
+    if len(problem.outputs) > 1 or problem.elements == 0 or not all(map(lies_inside, loads)):
         return None
-    return squares_of(axes, value, problem.load(output), target)
+    found = squares_of(axes, loads, problem.load(output), target)
+    if found is None or isinstance(value, Load):
+        return found
+    names = [load.buffer.name for load in loads]
+    is_plain = all(one.dtype is DType.F32 for one in distinct((value,))) and len(set(names)) == len(names)
+    beside = all(0 <= found.along.factor(place(load)) <= 1 for load in loads if load not in found.loads)
+    is_light = sum(1 for _ in distinct((value,))) <= MOST_NODES
+    return found if is_plain and beside and is_light and found.side == lanes_for((value,), target) else None
 
 
 def vector_axis(axes: tuple[Axis, ...], stores: tuple[Load, ...], places: list[Index]) -> Axis:

@@ -1,4 +1,4 @@
-"""Copies that turn two axes: any order of axes, sizes that fill no square, parts of larger arrays, against NumPy."""
+"""What turns two axes: any order of axes, sizes that fill no square, parts of larger arrays, against NumPy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def copy(shape: Shape, order: Shape, starts: Shape, steps: Shape, dtype: DType) 
 def squares(problem: Elementwise, target: Target) -> Squares | None:
     (output,) = problem.outputs
     store, load = problem.load(output), output.value
-    return squares_of(fused(problem.axes, [place(load), place(store)]), load, store, target)  # type: ignore[arg-type]
+    return squares_of(fused(problem.axes, [place(load), place(store)]), [load], store, target)  # type: ignore[list-item]
 
 
 @st.composite
@@ -75,6 +75,43 @@ def test_squares_with_rests_on_both_sides(shape: Shape, target: Target) -> None:
         kernel = ELEMENTWISE.build(problem, ElementwiseCandidate(4, block), target, "turned")
         found = run_guarded(kernel, {"x": x, "y": np.zeros(shape[0] * shape[1], np.float32)})["y"]
         assert np.array_equal(found.reshape(shape[::-1]), x[1 : 1 + shape[0], 2 : 2 + shape[1]].T)
+
+
+def computed(groups: int, rows: int, lanes: int) -> Elementwise:
+    """y[g, r, l] = (x[g, l, r] - a[g, r]) * b[l] + c[g, r, l] * d[l, r], in an array with room behind its rows."""
+    axes = Variable("g", groups), Variable("r", rows), Variable("l", lanes)
+    group, row, lane = axes
+    x, d = Buffer("x", DType.F32, (groups, lanes, rows)), Buffer("d", DType.F32, (lanes, rows))
+    a, b = Buffer("a", DType.F32, (groups, rows)), Buffer("b", DType.F32, (lanes,))
+    c, y = Buffer("c", DType.F32, (groups, rows, lanes + 3)), Buffer("y", DType.F32, (groups, rows, lanes))
+    value = (x[group, lane, row] - a[group, row]) * b[(lane,)] + c[axes] * d[lane, row]
+    return Elementwise(axes, (Output(y, value),))
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.sampled_from(HERE), st.sampled_from((1, 600, 8192)),
+    st.integers(0, 1 << 20),
+)  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_what_is_computed_of_what_turns(
+    groups: int, rows: int, lanes: int, target: Target, block: int, seed: int
+) -> None:
+    """Two operands that turn, one in the result's order, a number for each row and one for each lane."""
+    kernel = ELEMENTWISE.build(computed(groups, rows, lanes), ElementwiseCandidate(4, block), target, "turned")
+    draw = np.random.default_rng(seed)
+    shapes = {"x": (groups, lanes, rows), "a": (groups, rows), "b": (lanes,), "c": (groups, rows, lanes + 3),
+              "d": (lanes, rows)}  # fmt: skip
+    given = {name: draw.integers(-8, 9, shape).astype(np.float32) for name, shape in shapes.items()}
+    found = run_guarded(kernel, {**given, "y": np.zeros(groups * rows * lanes, np.float32)})["y"]
+    x, a, b, c, d = given.values()
+    expected = (x.transpose(0, 2, 1) - a[..., None]) * b + c[..., :lanes] * d.T
+    assert np.array_equal(found.reshape(expected.shape), expected)
+
+
+def test_what_is_computed_passes_in_squares_where_it_is_light() -> None:
+    target = x86_64_v4()
+    text = assembly(ELEMENTWISE.kernel(computed(2, 48, 64), target).module.text(), target)
+    assert "gather" not in text and "insertps" not in text
 
 
 def test_what_turns_nothing_has_no_squares() -> None:
