@@ -10,9 +10,11 @@ import onnx_ir as ir
 
 from graphopt.errors import NotLowered
 from graphopt.model.nodes import float_attribute, input_at, int_attribute, ints_attribute, is_used, required_input
+from graphopt.program.regions.copies import dense
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.reader import Reader
 from graphopt.program.regions.scope import Scope
+from graphopt.program.regions.view import View
 from kernels.templates.elementwise import Output
 from kernels.templates.normalization import NORMALIZATION, NORMALIZED, Normalization
 from kernels.templates.reduction import REDUCTION, Op, Reduction, reduced
@@ -31,6 +33,7 @@ _NORMALIZATIONS = (
 )  # fmt: skip
 Center = Literal["mean", "none"]
 LONG = 4096  # elements of a sum
+LEAST_ACROSS = 8  # elements of both axes: what squares are worth
 
 
 def lower_rows(scope: Scope, tree: Tree) -> None:
@@ -57,7 +60,7 @@ def _softmax(scope: Scope, tree: Tree, node: ir.Node) -> None:
     columns = tuple(range(axis, len(variables))) if spans else (axis,)
     at = tuple(index(variable) for variable in variables)
     reader = Reader(scope, tree)
-    x = reader.load(scope.place(required_input(node, 0)), at)
+    x = reader.load(_source(scope, required_input(node, 0), columns, columns[-1]), at)
     kept, reduced = _parted(variables, columns)
     output = _output(scope, tree, reader, SOFTMAX[()], at, at)
     kernel = scope.kernel(SOFTMAX_ROWS, Softmax(kept, reduced, x, (output,), node.op_type == "LogSoftmax"))
@@ -87,7 +90,8 @@ def _normalization(scope: Scope, tree: Tree, node: ir.Node) -> None:
     else:
         kept, reduced = _parted(variables, range(int_attribute(node, "axis", -1) % max(len(shape), 1), len(shape)))
     reader = Reader(scope, tree)
-    x = reader.load(scope.place(required_input(node, 0)), at)
+    columns = [axis for axis, one in enumerate(at) if any(variable in reduced for variable, _ in one.terms)]
+    x = reader.load(_source(scope, required_input(node, 0), columns, len(shape) - 1), at)
     result: Expression = NORMALIZED[()]
     for position in (1, 2):
         if input_at(node, position) is not None:
@@ -97,6 +101,20 @@ def _normalization(scope: Scope, tree: Tree, node: ir.Node) -> None:
     center: Center = "none" if name == "RMSNormalization" else "mean"
     kernel = scope.kernel(NORMALIZATION, Normalization(kept, reduced, x, (output,), epsilon, center))
     scope.add(kernel, {**reader.buffers, "y": scope.place(root_of(tree).outputs[0]).buffer}, (node, *tree.in_order))
+
+
+def _source(scope: Scope, value: ir.Value, columns: Collection[int], last: int) -> View:
+    """Where rows lie that pass along the axis `last`: row-major, if they lie along another axis that stays.
+
+    A copy in squares and rows along the memory take a third of what rows across it do.
+    """
+    view = scope.place(value)
+    if scope.tight or scope.steady or scope.target.is_gpu or not view.shape or view.strides[last] <= 1:
+        return view
+    across = [at for at, step in enumerate(view.strides) if step == 1 and view.shape[at] > 1]
+    if not across or across[-1] in columns or min(view.shape[across[-1]], view.shape[last]) < LEAST_ACROSS:
+        return view
+    return dense(scope, value)
 
 
 def _variables(shape: Sequence[int]) -> tuple[Variable, ...]:
@@ -110,8 +128,9 @@ def _parted(variables: Sequence[Variable], columns: Collection[int]) -> tuple[tu
 
 
 def _reduction(scope: Scope, tree: Tree, node: ir.Node) -> None:
-    source = scope.place(required_input(node, 0))
     axes = _axes(scope, node)
+    stay = [at for at in range(len(scope.shape(required_input(node, 0)))) if at not in axes]
+    source = _source(scope, required_input(node, 0), axes, stay[-1] if stay else -1)
     variables = tuple(Variable(f"d{place}", size) for place, size in enumerate(source.shape))
     kept = tuple(variable for place, variable in enumerate(variables) if place not in axes)
     columns = tuple(variables[place] for place in sorted(axes))
