@@ -246,6 +246,11 @@ def _cut(scope: Scope, node: ir.Node) -> bool:
     )
 
 
+def _padded(scope: Scope, node: ir.Node) -> bool:
+    """Whether what lies outside is a filler, and only the data is counted."""
+    return nodes.string_attribute(node, "mode", "constant") == "constant" and _first_alone(scope, node)
+
+
 def _suppressed(scope: Scope, node: ir.Node) -> bool:
     """Whether the boxes are counted, and as many scores."""
     numbers = [_axes(scope, node, at) for at in range(len(node.inputs))]
@@ -258,6 +263,7 @@ _BY_COUNTS: dict[str, Callable[[Scope, ir.Node], bool]] = {
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK", *REDUCTIONS), _first_alone),
     "GatherND": _tuples_known,
     "NonMaxSuppression": _suppressed,
+    "Pad": _padded,
     "RoiAlign": _first_whole,
     "ScatterND": _scattered_rows,
     "Slice": _cut,

@@ -191,6 +191,29 @@ def test_who_needs_to_know_the_count_is_refused(body: str, reader: str) -> None:
         lower(optimized(ir.from_proto(_model(text))), host())
 
 
+@pytest.mark.parametrize("found", [0, 1, 3, 5])
+@pytest.mark.parametrize("flat", [True, False])
+def test_what_was_found_is_filled_up_to_what_is_known(found: int, flat: bool) -> None:
+    """Detections as YOLO's exporter pads them: 5 rows of 3, of which the first ones were found."""
+    tail = {
+        True: """g = Reshape(k, all) p = Mul(left, three) q = Concat<axis = 0>(zero, p) r = Pad(g, q)
+                 y = Reshape(r, dims)""",
+        False: "q = Concat<axis = 0>(zero, zero, left, zero) y = Pad(k, q, filler)",
+    }[flat]
+    text = f"""g (float[5] s, float[5,3] x) => (float[5,3] y) {{
+        i = NonZero(s) t = Transpose(i) k = GatherND(x, t) n = Shape<start = 0, end = 1>(k) left = Sub(five, n) {tail}
+    }}"""
+    kept = {"all": [-1], "three": [3], "zero": [0], "dims": [5, 3], "five": [5]}
+    filler = np.float32(0 if flat else 7)
+    model = support.model(text, 18, filler=filler, **{name: np.array(one) for name, one in kept.items()})
+    program = graphopt.compile(model, threads=1)
+    assert program.fallback == ()
+    x = np.random.default_rng(found).standard_normal((5, 3)).astype(np.float32)
+    s = np.roll(np.array([1] * found + [0] * (5 - found), np.float32), 1)
+    wanted = np.concatenate([x[s != 0], np.full((5 - found, 3), filler)])
+    np.testing.assert_array_equal(program.run(None, {"s": s, "x": x})[0], wanted)
+
+
 @pytest.mark.parametrize("order", ["w, a", "a, w"])
 @pytest.mark.parametrize("first", [True, False])
 def test_what_a_run_cuts_lies_beside_what_is_known(order: str, first: bool) -> None:

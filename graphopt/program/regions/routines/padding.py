@@ -24,20 +24,20 @@ def pad(node: Defined) -> None:
             if not shape:
                 y[()] = x[()]
                 return
-            size, first = x.shape[-1], before[-1]
+            sizes, first = node.extents(w, node.dims(0)), before[-1]
             places = [w.local(DType.I64, one - begin) for one, begin in zip(outer, before, strict=False)]
             low = w.local(DType.I64, minimum(maximum(first, 0), shape[-1]))
-            high = w.local(DType.I64, minimum(maximum(first + size, low), shape[-1]))
+            high = w.local(DType.I64, minimum(maximum(first + sizes[-1], low), shape[-1]))
             if mode != "constant":
                 moved = [w.local(DType.I64, _moved(mode, *one)) for one in zip(places, x.shape, strict=False)]
                 for end, begin in ((low, integer(0)), (integer(shape[-1]), high)):
                     with w.loop(end, begin) as last:
-                        y[*outer, last] = x[*moved, _moved(mode, last - first, size)]
+                        y[*outer, last] = x[*moved, _moved(mode, last - first, x.shape[-1])]
                 with w.loop(high, low) as last:
                     y[*outer, last] = x[*moved, last - first]
                 return
             inside: Expression = Number(True, DType.BOOL)
-            for place, extent in zip(places, x.shape, strict=False):
+            for place, extent in zip(places, sizes, strict=False):
                 inside = both(inside, both(ge(place, 0), lt(place, extent)))
             with w.when(inside):
                 for end, begin in ((low, integer(0)), (integer(shape[-1]), high)):
