@@ -54,10 +54,11 @@ def squares_of(axes: Sequence[Axis], loads: Sequence[Load], store: Load, target:
 
     Loads that lie along the result's memory, or are one element of it, are left out.
     """
-    dtype, sizes = store.buffer.dtype, [axis.extent for axis in axes]
+    dtype, places = store.buffer.dtype, [place(one) for one in (*loads, store)]
     side = min(MOST_SIDE, target.vector_bytes // dtype.bytes)
     along = [axis for axis in axes if axis.factor(place(store)) == 1]
-    if side < LEAST_SIDE or not along or any(map(is_free, sizes)):
+    numbers = [axis.extent for axis in axes] + [axis.factor(one) for axis in axes for one in places]
+    if side < LEAST_SIDE or not along or any(map(is_free, numbers)):
         return None
     turned = tuple(load for load in loads if axis_jumps(along[-1], load) > 1)
     runs = [[axis for axis in axes if axis.factor(place(load)) == 1] for load in turned]

@@ -123,6 +123,9 @@ def test_what_turns_nothing_has_no_squares() -> None:
     x, y = Buffer("x", DType.F32, (40, 40)), Buffer("y", DType.F32, (40, 40))
     turned = Elementwise(any_rows[::-1], (Output(y, x[any_rows]),))
     assert squares(turned, target) is None
+    wide = Buffer("x", DType.F32, (40, free(Dim("n", 1, 40, 0)), 40))  # steps that a run decides
+    i, j = Variable("i", 40), Variable("j", 40)
+    assert squares(Elementwise((j, i), (Output(y, wide[i, 0, j]),)), target) is None
 
 
 def test_a_block_has_whole_strips() -> None:
