@@ -53,8 +53,8 @@ REPORTS = (".json", ".html")
 @shape_option
 @several(
     "--dim", metavar="NAME=SIZE",
-    text="Fix a dynamic dim (batch=1), or free a fixed one: batch=N for the first dim of every input, INPUT:AXIS=N for "
-    "one dim",
+    text="Fix a dynamic dim (batch=1), one without a name as INPUT:AXIS, or free a fixed one: batch=N for the "
+    "first dim of every input, INPUT:AXIS=N for one dim",
 )  # fmt: skip
 @value_option
 @defaults_option

@@ -45,11 +45,11 @@ def switch(name: str, text: str) -> Callable[[F], F]:
 
 json_option = switch("--json", "Print one JSON object on stdout; everything else goes to stderr.")
 shape_option = several("--shape", metavar="NAME=1x3x224x224", text="Fix an input's shape, also as NAME:1,3,224,224")
-size_option = several("--dim", metavar="NAME=SIZE", text="Fix a dynamic dim")
+size_option = several("--dim", metavar="NAME=SIZE", text="Fix a dynamic dim, one without a name as INPUT:AXIS")
 range_option = several(
     "--dim", metavar="NAME=SIZE",
-    text="Fix a dynamic dim; NAME=224,256 makes a program for each size, NAME=1..512 one for all of them (from 0 where "
-    "the dim may be empty), and NAME=OTHER+1 follows from another dim",
+    text="Fix a dynamic dim, one without a name as INPUT:AXIS; NAME=224,256 makes a program for each size, NAME=1..512 "
+    "one for all of them (from 0 where the dim may be empty), and NAME=OTHER+1 follows from another dim",
 )  # fmt: skip
 value_option = several("--value", metavar="NAME=16000", text="Fix an input at a value, or at a list such as 1,2,3")
 defaults_option = switch("--fix-defaults", "Take inputs that have defaults for constants, so that they fold.")
