@@ -127,12 +127,7 @@ def name_dim(model: ir.Model, name: str) -> bool:
     """
     if name == "batch":
         return name_batch(model)
-    for value in model.graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if _is_nameless(dim) and name == f"{value.name}:{axis}":
-                value.shape = ir.Shape([name if at == axis else one for at, one in enumerate(value.shape or ())])
-                return True
-    return False
+    return any(_name_places(value, (name,)) for value in model.graph.inputs)
 
 
 def name_batch(model: ir.Model) -> bool:
@@ -218,10 +213,13 @@ def name_dims(model: ir.Model, asked: Collection[str] = ()) -> None:
     if "batch" in asked:
         name_batch(model)
     for value in model.graph.inputs:
-        if value.shape is not None:
-            value.shape = ir.Shape(
-                [
-                    f"{value.name}:{axis}" if isinstance(dim, ir.SymbolicDim) and dim.value is None else dim
-                    for axis, dim in enumerate(value.shape)
-                ]
-            )
+        _name_places(value)
+
+
+def _name_places(value: ir.Value, asked: Collection[str] | None = None) -> bool:
+    """Call the nameless dims of an input INPUT:AXIS, or those alone that are asked for so; whether there are some."""
+    places = {axis: f"{value.name}:{axis}" for axis, dim in enumerate(value.shape or ()) if _is_nameless(dim)}
+    chosen = {axis: name for axis, name in places.items() if asked is None or name in asked}
+    if chosen:
+        value.shape = ir.Shape([chosen.get(axis, dim) for axis, dim in enumerate(value.shape or ())])
+    return bool(chosen)

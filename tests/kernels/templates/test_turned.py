@@ -14,7 +14,7 @@ from kernels.target import Target, x86_64_v4
 from kernels.templates.axes import fused, place
 from kernels.templates.elementwise import ELEMENTWISE, Elementwise, ElementwiseCandidate, Output
 from kernels.templates.turned import Squares, squares_of, strips_of_block
-from kernels.tensor.expression import Buffer, Index, Variable, index
+from kernels.tensor.expression import Buffer, Index, Load, Variable, index
 from tests.kernels.guard import run_guarded
 from tests.kernels.machine_code import spills
 from tests.kernels.targets import HERE
@@ -39,7 +39,8 @@ def copy(shape: Shape, order: Shape, starts: Shape, steps: Shape, dtype: DType) 
 def squares(problem: Elementwise, target: Target) -> Squares | None:
     (output,) = problem.outputs
     store, load = problem.load(output), output.value
-    return squares_of(fused(problem.axes, [place(load), place(store)]), [load], store, target)  # type: ignore[list-item]
+    assert isinstance(load, Load), "a copy"
+    return squares_of(fused(problem.axes, [place(load), place(store)]), [load], store, target)
 
 
 @st.composite
