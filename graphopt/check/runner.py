@@ -21,6 +21,7 @@ import onnxruntime as ort
 
 from graphopt.check import apart
 from graphopt.check.engine import CannotRun, Engine, OutOfTime
+from graphopt.check.unspecified import with_zeros
 from graphopt.model import nodes
 from graphopt.model.dims import declared
 from graphopt.model.limits import endless_loop
@@ -118,6 +119,7 @@ class Workplace:
         if self._written is not None and self._written[0] is model and handed_from is not None:
             return self._written[1:]
         given = self_contained(model, handed_from=handed_from, late=True)
+        with_zeros(given.proto)
         self._count += 1
         path = self.folder / f"{self._count}.onnx"
         path.write_bytes(given.proto.SerializeToString())

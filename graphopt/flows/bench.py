@@ -19,6 +19,7 @@ from graphopt.machine.record import MachineRecord
 from graphopt.model.load import load
 from graphopt.model.nodes import graphs_of
 from graphopt.model.session import readable
+from graphopt.model.settling import settle
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress
 from graphopt.program.deploy.benchmark import AS_GIVEN, COMPILED, SIDES, Side, compare_sides
@@ -50,6 +51,7 @@ def measure(
     model = load(source)
     if shapes or dims:
         resize(model, shapes or {}, dims or {})
+    settle(model)
     if bundle is None:
         program: Compiled | Bundle = compile(
             source,

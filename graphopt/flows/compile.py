@@ -34,6 +34,7 @@ from graphopt.memory.share import read_budget
 from graphopt.model.dimensions import DimValue
 from graphopt.model.load import Source
 from graphopt.model.mapped import rest
+from graphopt.model.settling import settle
 from graphopt.model.signature import Port, signature_of
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import Progress, silent
@@ -162,6 +163,7 @@ def compile(  # the builtin of this name is not used here
     if shapes or sizes or ranges:
         resize(original, shapes or {}, sizes)
         free_named(original, ranges)
+    settle(original)
     examples = read_feeds(original, feeds)
     asked = Asked(
         processor, name, exact or small, read_budget(memory_budget), read_budget(ram), not_here, threads, machine,

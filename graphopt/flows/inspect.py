@@ -13,11 +13,12 @@ from graphopt.model.costs import Sizes, cost_of
 from graphopt.model.dimensions import name_dims
 from graphopt.model.facts import Facts
 from graphopt.model.functions import inline
+from graphopt.model.settling import sizes_from
 from graphopt.model.signature import port_of
 
 
 def inspect_model(model: ir.Model, name: str, file_bytes: int, given: Mapping[str, int]) -> InspectRecord:
-    """Count everything; `given` are sizes for dynamic dims, all others are taken as 1."""
+    """Count everything; `given` are sizes for dynamic dims, others follow from them or are taken as 1."""
     notes: list[str] = []
     work = model.clone()
     name_dims(work, given)
@@ -26,6 +27,7 @@ def inspect_model(model: ir.Model, name: str, file_bytes: int, given: Mapping[st
         inline(work)
         notes.append("model-local functions are counted where they are called")
     facts = Facts(work)
+    given = sizes_from(work.graph, facts, dynamic, given)
     sizes = Sizes(facts, given)
     operators = _operators(work, sizes)
     if any(nodes.has_subgraphs(node) for node in work.graph):
@@ -47,7 +49,7 @@ def inspect_model(model: ir.Model, name: str, file_bytes: int, given: Mapping[st
         inputs=tuple(_port(value, value.name in graph.initializers) for value in graph.inputs),
         outputs=tuple(_port(value, False) for value in graph.outputs),
         dynamic_dims=dynamic,
-        assumed={dim: given.get(dim, 1) for dim in dynamic},
+        assumed={dim: given[dim] for dim in dynamic},
         flops=sum(item.flops for item in operators),
         moved_bytes=sum(item.bytes for item in operators),
         operators=operators,

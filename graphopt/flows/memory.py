@@ -35,6 +35,7 @@ from graphopt.model.dimensions import change_dims, name_dims
 from graphopt.model.functions import inline
 from graphopt.model.load import Source
 from graphopt.model.save import save
+from graphopt.model.settling import settle
 from graphopt.model.text import Progress, binary_size, nearest, several, silent, steps
 from memplan.bounds import live_peak
 from memplan.compiling import telling
@@ -237,6 +238,7 @@ def _prepared(model: ir.Model, shapes: Mapping[str, Sequence[int]], sizes: Mappi
         inline(model)
     if shapes:
         change_dims(model, shapes, {})
+    settle(model)
     return model
 
 

@@ -14,9 +14,10 @@ import onnx_ir as ir
 from graphopt.errors import OptionError
 from graphopt.flows.source import resize
 from graphopt.model.dimensions import DimValue, name_dim, name_dims, symbols_of
-from graphopt.model.formulas import dim_at, formula_at
+from graphopt.model.facts import Facts
+from graphopt.model.formulas import dim_at, formula_at, with_numbers
 from graphopt.model.text import nearest, shown
-from graphopt.model.tied import equal_dims
+from graphopt.model.tied import Ties
 from kernels.errors import Undecided
 from kernels.size import Dim, Size, at, free, range_of
 from kernels.substitution import in_dims
@@ -66,9 +67,9 @@ class FreeDims:
 def split_ranges(
     dims: Mapping[str, DimValue | tuple[int, int]],
 ) -> tuple[dict[str, tuple[int, int]], dict[str, str], dict[str, DimValue]]:
-    """The ranges, formulas of dims with ranges ("past + 1"), and what else is said of dims.
+    """The ranges, formulas of dims with ranges ("past + 1"), and what else is said of dims: numbers, and new names.
 
-    Raises OptionError for a range without sizes.
+    Formulas of numbers alone are numbers. Raises OptionError for a range without sizes.
     """
     ranges: dict[str, tuple[int, int]] = {}
     fixed: dict[str, DimValue] = {}
@@ -89,11 +90,19 @@ def split_ranges(
                 ranges[name] = value
         else:
             fixed[name] = value
+    numbers = {name: int(size) for name, size in fixed.items() if str(size).isdigit()}
     known = {name: free(Dim(name, *sizes, 0)) for name, sizes in ranges.items()}
-    tied = {
-        name: value for name, value in fixed.items() if isinstance(value, str) and formula_at(value, known) is not None
-    }
-    return ranges, tied, {name: value for name, value in fixed.items() if name not in tied}
+    tied: dict[str, str] = {}
+    for name, value in list(fixed.items()):
+        found = formula_at(value, {**numbers, **known}) if isinstance(value, str) else None
+        if found is None or value in numbers or str(value).isdigit():  # the name of another dim is a new one for this
+            continue
+        del fixed[name]
+        if isinstance(found, int):
+            fixed[name] = found
+        else:
+            tied[name] = with_numbers(str(value), numbers)
+    return ranges, tied, fixed
 
 
 def free_named(model: ir.Model, ranges: Ranges) -> None:
@@ -127,10 +136,12 @@ def dims_of_ranges(model: ir.Model, ranges: Ranges, formulas: Mapping[str, str])
         if found is not None:
             tied[name] = found
     sizes |= tied
-    for name, (other, step) in equal_dims(model, sizes).items():
-        sizes[name] = sizes[other] + step
-        if name in known:
-            tied[name] = sizes[name]
+    for name, dim in Ties(model.graph, Facts(model)).following(sizes).items():
+        found = dim_at(dim, sizes)
+        if found is not None:
+            sizes[name] = found
+            if name in known:
+                tied[name] = found
     for name in known:
         if name not in ranges and name not in tied:
             raise OptionError(

@@ -24,6 +24,7 @@ from graphopt.flows.source import name_of, resize
 from graphopt.machine.record import MachineRecord
 from graphopt.model.load import load
 from graphopt.model.save import save
+from graphopt.model.settling import settle
 from graphopt.model.text import Progress, silent
 from graphopt.program.deploy.benchmark import interval
 from graphopt.program.deploy.loadgen import ask_with_loadgen
@@ -81,6 +82,7 @@ def serve(
     model = load(source)
     if shapes or dims:
         resize(model, shapes or {}, dims or {})
+    settle(model)
     own = read_feeds(model, feeds)
     drawn = own[0].feed if own else plain_feed(model)
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:

@@ -19,6 +19,7 @@ from graphopt.model.facts import Facts
 from graphopt.model.fixing import fix_inputs
 from graphopt.model.load import Source, load
 from graphopt.model.misfits import misfit
+from graphopt.model.settling import settle
 from graphopt.model.tensors import tensors_of
 from graphopt.model.text import shown
 
@@ -45,10 +46,10 @@ def read(
 def resize(
     model: ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, DimValue], *, verify: bool = True
 ) -> None:
-    """Change the model's dims as asked (`change_dims`); a fixed first dim is freed for a new `batch`.
+    """Change the model's dims as asked (`change_dims`), and those that then can have one size only.
 
-    What is freed is compared with the model as it was, sample by sample, unless `verify` is off. Raises OptionError,
-    also where operands do not fit one another at these sizes.
+    A fixed first dim is freed for a new `batch`. What is freed is compared with the model as it was, sample by sample,
+    unless `verify` is off. Raises OptionError, also where operands do not fit one another at these sizes.
     """
     batch = str(dims.get("batch", ""))
     if batch.isdigit() and int(batch) and "batch" not in symbols_of(model) and _first_dims_are_fixed(model):
@@ -56,6 +57,7 @@ def resize(
     freed = any(not isinstance(size, int) and not size.isdigit() for size in dims.values())
     before = model.clone() if freed else model
     change_dims(model, shapes, dims)
+    settle(model)
     if freed and verify:
         fault = samples.freed_fault(before, model)
         if fault is not None:

@@ -23,11 +23,11 @@ from graphopt.lazy import Lazy
 from graphopt.memory.scratch import scratch_of
 from graphopt.model import constants, nodes
 from graphopt.model.costs import Sizes, cost_of
-from graphopt.model.dimensions import way_to_fix
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES
 from graphopt.model.operators.table import operator_of
 from graphopt.model.origin import Provenance, origin_of
+from graphopt.model.settling import way_to_fix
 from memplan.graph import Graph, Kind, Operator, Share, Value
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class _Reader:
             for dim in self._facts.shape(value) or ():
                 for symbol in () if isinstance(dim, int) else sorted(dim.free_symbols, key=str):
                     if not str(symbol).startswith("?") and value.producer() is None:
-                        way = way_to_fix(self._model.graph.inputs, self._facts)
+                        way = way_to_fix(self._model.graph, self._facts)
                         raise OptionError(f"the size of '{value.name}' depends on the dim '{symbol}': {way}.")
         unknown = [value.name or "" for value in values if value.producer() is not None and not self._is_known(value)]
         if unknown:

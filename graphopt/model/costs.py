@@ -18,7 +18,7 @@ import sympy
 from graphopt.model import dims, nodes
 from graphopt.model.facts import Facts
 from graphopt.model.operators.parts import Shape
-from graphopt.model.operators.record import Operator
+from graphopt.model.operators.record import Operator, one_per_element
 from graphopt.model.operators.table import operator_of
 
 
@@ -81,9 +81,9 @@ class Sizes:
 
 def cost_of(node: ir.Node, sizes: Sizes) -> Cost | None:
     """What one run of the node costs, without what its subgraphs do; None when a rank or type is not known."""
-    if not nodes.is_standard(node):
-        return None
     operator = operator_of(node) or Operator(name=node.op_type)
+    if not nodes.is_standard(node) and operator.flops is one_per_element:  # how it counts is not told
+        return None
     selects = operator.reads == "selected"
     read = node.inputs[1:] if selects else node.inputs
     values = [*dict.fromkeys(read), *(output for output in node.outputs if nodes.is_used(output))]

@@ -14,7 +14,6 @@ from graphopt.model.freeing import let_operators_follow, static_shapes
 from graphopt.model.text import nearest, shown
 
 DimValue = int | str
-IMAGE_RANK, SIDE = 4, 224  # of a batch of images, and what is told as an example of a side
 
 
 def change_dims(model: ir.Model, shapes: Mapping[str, Sequence[int]], values: Mapping[str, DimValue]) -> None:
@@ -77,32 +76,6 @@ def symbols_of(model: ir.Model) -> list[str]:
             if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
                 found[dim.value] = None
     return list(found)
-
-
-def way_to_fix(inputs: Sequence[ir.Value], facts: Facts) -> str:
-    """What a caller may give so that all dims of the inputs are numbers: "give 'n' a value, dims={'n': 1} for example".
-
-    Sides of images are those that most networks see. Empty where all are numbers.
-    """
-    named: dict[str, int] = {}
-    nameless: dict[str, list[int]] = {}
-    for value in inputs:
-        dims = facts.shape(value) or ()
-        is_image = len(dims) == IMAGE_RANK and not any(isinstance(side, int) for side in dims[2:])
-        usual = [SIDE if is_image and axis > 1 else 1 for axis in range(len(dims))]
-        for dim, size in zip(dims, usual, strict=True):
-            symbols = () if isinstance(dim, int) else sorted(map(str, dim.free_symbols))
-            named |= {one: size for one in symbols if not one.startswith("?") and one not in named}
-            if any(one.startswith("?") for one in symbols) and value.shape is not None:
-                nameless[value.name or ""] = [
-                    one if isinstance(one, int) else other for one, other in zip(value.shape, usual, strict=True)
-                ]
-    ways = []
-    for kind, found, what in (("dims", named, "value"), ("shapes", nameless, "shape")):
-        listed = ", ".join(f"'{shown(one)}'" for one in found)
-        if found:
-            ways.append(f"{listed} a {what}{' each' if len(found) > 1 else ''}, {kind}={found}")
-    return f"give {', and '.join(ways)} for example" if ways else ""
 
 
 def _fix(model: ir.Model, name: str, size: int, renamed: dict[str, DimValue]) -> None:

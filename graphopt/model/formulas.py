@@ -24,6 +24,16 @@ def formula_at(text: str, sizes: Mapping[str, Size | int]) -> Size | int | None:
         return None
 
 
+def with_numbers(text: str, numbers: Mapping[str, int]) -> str:
+    """A formula with numbers in the place of these names."""
+
+    class _Numbered(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return ast.Constant(numbers[node.id]) if node.id in numbers else node
+
+    return ast.unparse(_Numbered().visit(ast.parse(text, mode="eval")))
+
+
 def dim_at(dim: object, sizes: Mapping[str, Size | int]) -> Size | int | None:
     """What a dim gives, of whose symbols each is a name or a formula of names; None for what is none of these sizes."""
     try:

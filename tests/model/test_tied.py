@@ -9,7 +9,17 @@ import pytest
 
 import graphopt
 from graphopt.errors import OptionError
-from graphopt.model.tied import equal_dims
+from graphopt.flows.inspect import inspect_model
+from graphopt.model.dims import symbol
+from graphopt.model.facts import Facts
+from graphopt.model.settling import settle
+from graphopt.model.tied import Ties
+from tests.support import session
+
+
+def ties_of(proto: onnx.ModelProto) -> Ties:
+    model = ir.from_proto(proto)
+    return Ties(model.graph, Facts(model))
 
 
 def parsed(text: str) -> onnx.ModelProto:
@@ -30,8 +40,9 @@ g (float[1, 4, 1, a] scores, float[1, 4, b, 8] values, float[c, 8] more) => (flo
 
 
 def test_dims_that_meet_are_equal() -> None:
-    assert equal_dims(ir.from_proto(CHAIN), ["a"]) == {"b": ("a", 0), "c": ("b", 0)}
-    assert equal_dims(ir.from_proto(CHAIN), ["c"]) == {"b": ("c", 0), "a": ("b", 0)}
+    assert ties_of(CHAIN).following(["a"]) == {"b": symbol("a"), "c": symbol("b")}
+    assert ties_of(CHAIN).following(["c"]) == {"b": symbol("c"), "a": symbol("b")}
+    assert ties_of(CHAIN).leading(["c", "a", "b"]) == ["c"]
 
 
 def test_a_longer_one_is_equal_but_for_a_step() -> None:
@@ -41,8 +52,9 @@ def test_a_longer_one_is_equal_but_for_a_step() -> None:
         y = Mul(all, scale)
     }
     """)
-    assert equal_dims(ir.from_proto(model), ["a"]) == {"b": ("a", 1)}
-    assert equal_dims(ir.from_proto(model), ["b"]) == {"a": ("b", -1)}
+    assert ties_of(model).following(["a"]) == {"b": symbol("a") + 1}
+    assert ties_of(model).following(["b"]) == {"a": symbol("b") - 1}
+    assert ties_of(model).leading(["b", "a"]) == ["a"]
     made = graphopt.compile(model, dims={"a": (1, 6)}, threads=1)
     for rows in (1, 4, 6):
         past, scale = np.ones((rows, 8), np.float32), np.full((rows + 1, 8), 3, np.float32)
@@ -51,7 +63,94 @@ def test_a_longer_one_is_equal_but_for_a_step() -> None:
 
 def test_dims_that_may_be_one_are_not_tied_to_a_number() -> None:
     model = parsed("g (float[a, 8] x, float[8] y) => (float[a, 8] z) { z = Add(x, y) }")
-    assert equal_dims(ir.from_proto(model), []) == {}
+    assert ties_of(model).following() == {}
+
+
+def test_weights_decide_channels_and_features() -> None:
+    model = parsed("""
+    g (float[n, c, h, w] x, float[t, n, f] rows, float[n, k, h, w] more) => (float[p, q, r, s] y, float[i, j, l, m] z) {
+        weights = Constant<value = float[4, 3, 1, 1] {1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1.}>()
+        y_x = Conv(x, weights)
+        y = Concat<axis = 1>(y_x, more)
+        input = Constant<value = float[1, 4, 2] {1., 1., 1., 1., 1., 1., 1., 1.}>()
+        hidden = Constant<value = float[1, 4, 1] {1., 1., 1., 1.}>()
+        z = LSTM<hidden_size = 1>(rows, input, hidden)
+    }
+    """)
+    assert ties_of(model).following() == {"c": 3, "f": 2}
+    work = ir.from_proto(model)
+    settle(work)
+    assert [list(map(str, one.shape or ())) for one in work.graph.inputs] == [
+        ["n", "3", "h", "w"], ["t", "n", "2"], ["n", "k", "h", "w"],
+    ]  # fmt: skip
+
+
+def decoder(cached_rows: str = "total") -> onnx.ModelProto:
+    """One layer as decoders are written for ONNX Runtime: 4 heads of queries share 2 of keys and values."""
+    model = onnx.parser.parse_model(f"""
+    <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (int64[batch, row] ids, int64[batch, total] mask, float[batch, 2, past, size] k, float[batch, 2, past, size] v)
+        => (float[batch, row, 32] y, float[batch, 2, {cached_rows}, size] k_all,
+            float[batch, 2, {cached_rows}, size] v_all)
+    {{
+        x = Gather(table, ids)
+        gamma = Constant<value = float[8] {{1., 1., 1., 1., 1., 1., 1., 1.}}>()
+        x_n, x_m, x_i, x_s = com.microsoft.SkipSimplifiedLayerNormalization(x, x, gamma)
+        q = MatMul(x_n, w_q)
+        k_n = MatMul(x_n, w_k)
+        v_n = MatMul(x_n, w_v)
+        axis = Constant<value = int64[1] {{1}}>()
+        one = Constant<value = int64[1] {{1}}>()
+        count = ReduceSum<keepdims = 0>(mask, axis)
+        behind = Sub(count, one)
+        lengths = Cast<to = 6>(behind)
+        dims = Shape(mask)
+        at = Constant<value = int64 {{1}}>()
+        width = Gather(dims, at)
+        total_i = Cast<to = 6>(width)
+        y, k_all, v_all = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2>
+            (q, k_n, v_n, k, v, lengths, total_i)
+    }}
+    """)
+    drawn = np.random.default_rng(0)
+    for name, shape in {"table": (20, 8), "w_q": (8, 32), "w_k": (8, 16), "w_v": (8, 16)}.items():
+        array = drawn.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
+
+
+def test_heads_decide_the_sizes_of_caches() -> None:
+    total, past, row = map(symbol, ("total", "past", "row"))
+    assert ties_of(decoder()).following() == {"size": 8}
+    assert ties_of(decoder()).following(["past", "row"]) == {"size": 8, "total": past + row}
+    assert ties_of(decoder()).following(["total", "row"])["past"] == total - row
+    assert ties_of(decoder()).leading(["batch", "row", "total", "past", "size"]) == ["batch", "row", "past"]
+    # A cache that stays as long as it is has room for more than the mask says.
+    assert ties_of(decoder("past")).following(["past", "row"]) == {"size": 8}
+
+
+def test_what_a_decoder_costs_is_counted_with_dims_that_fit() -> None:
+    found = inspect_model(ir.from_proto(decoder()), "decoder", 0, {"past": 9})
+    assert found.assumed == {"batch": 1, "row": 1, "total": 10, "past": 9, "size": 8}
+    counted = {line.op_type: line for line in found.operators}
+    assert counted["com.microsoft.GroupQueryAttention"].flops == 4 * 10 * (4 * 8 + 5)
+    assert not any(line.unknown for line in found.operators)
+    assert inspect_model(ir.from_proto(decoder()), "decoder", 0, {"total": 10}).assumed["past"] == 9
+
+
+def test_a_decoder_compiles_with_what_a_caller_has_to_say() -> None:
+    model = decoder()
+    with pytest.raises(OptionError, match=r"give 'batch', 'row', 'past' a value each"):
+        graphopt.memory(model)
+    drawn = np.random.default_rng(1)
+    for dims in ({"batch": 1, "row": 2, "past": 3}, {"batch": 1, "row": (1, 4), "past": (0, 8)},
+                 {"batch": 1, "row": 2, "past": "row + 1"}):  # fmt: skip
+        made = graphopt.compile(model, dims=dims, threads=1)
+        assert not made.fallback
+        feed = {"ids": drawn.integers(0, 20, (1, 2)), "mask": np.ones((1, 5), np.int64)}
+        feed |= {name: drawn.standard_normal((1, 2, 3, 8)).astype(np.float32) for name in ("k", "v")}
+        for array, expected in zip(made.run(None, feed), session(model).run(None, feed), strict=True):
+            np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-6)
 
 
 LOOKUP = parsed("""

@@ -1,8 +1,8 @@
 """GroupQueryAttention of com.microsoft in operators of the standard, as ONNX Runtime computes it on processors.
 
 Each sequence has `seqlens_k` + 1 keys: those of its cache, then the new ones. Queries look back only. The rows of the
-cache that stand behind them are zeros in the result. Caches of bytes, norms of queries and keys inside, and scores as
-results have no body.
+cache that stand behind them are zeros in the result. A cache may hold a window of the last keys (windowed.py). Caches
+of bytes, norms of queries and keys inside, and scores as results have no body.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from graphopt.model import dims, nodes
-from graphopt.model.contrib import caches
+from graphopt.model.contrib import caches, windowed
 from graphopt.model.contrib.lines import dim_of, float_like, in_heads, int_scalar, int_vector, out_of_heads, turned
 from graphopt.model.contrib.node import Node, scalar
 
 ATTENTION_SINCE = 23  # opset
 SHUT = -3.4028234663852886e38  # a score that is not seen; each row sees one
-_LEFT_OUT = {"causal": 1, "sliding_window_cache": 0, "qk_output": 0, "kv_cache_bit_width": 0}  # what alone has a body
+_LEFT_OUT = {"causal": 1, "qk_output": 0, "kv_cache_bit_width": 0}  # what alone has a body
 
 
 def group_query_attention(node: Node) -> str | None:
@@ -27,6 +27,9 @@ def group_query_attention(node: Node) -> str | None:
     plain = all(nodes.int_attribute(node.node, name, value) == value for name, value in _LEFT_OUT.items())
     if given is None or len(given) != 3 or not isinstance(given[2], int) or not heads or not groups or not plain:
         return None
+    window, is_windowed = nodes.int_attribute(node.node, "local_window_size", -1), node.flag("sliding_window_cache")
+    if is_windowed and (window <= 0 or not node.has(3) or node.has(10) or len(node.node.outputs) != 3):
+        return None
     if kinds != {"NONE"} or any(node.has(at) for at in range(12, 16)) or len(node.node.outputs) > 3:
         return None
     packed = not node.has(1)
@@ -36,7 +39,7 @@ def group_query_attention(node: Node) -> str | None:
               "lengths = Reshape(lengths_i, flat)", int_vector("one", 1), int_vector("zero", 0),
               "ends = Add(lengths, one)", "begins = Sub(ends, n)", "later = Max(begins, zero)",
               "total_i = Cast <to = 7> (i6)", "total = Reshape(total_i, flat)", "first = Equal(total, n)",
-              "before = Where(first, zero, later)",
+              "before = Identity(later)" if is_windowed else "before = Where(first, zero, later)",
               "before_u = Unsqueeze(before, one)", int_scalar("r_0", 0), int_scalar("r_1", 1), "n_e = Squeeze(n)",
               "rows = Range(r_0, n_e, r_1)", "here = Add(before_u, rows)"]  # fmt: skip
     if node.flag("do_rotary"):
@@ -51,10 +54,15 @@ def group_query_attention(node: Node) -> str | None:
         lines += [*turned("q", "q_n", half, **kept), *turned("k_x", "k_n", half, **kept)]
     else:
         lines += ["q = Identity(q_n)", "k_x = Identity(k_n)"]
-    lines += _caches(node)
-    lines += [*dim_of("t", "k", 2), "t_e = Squeeze(t)", "keys = Range(r_0, t_e, r_1)", int_vector("last", -1),
-              "here_u = Unsqueeze(here, last)", "looked = LessOrEqual(keys, here_u)"]  # fmt: skip
-    window = nodes.int_attribute(node.node, "local_window_size", -1)
+    if is_windowed:
+        lines += [*windowed.seen_keys(window), *windowed.kept_rows()]
+    else:
+        lines += _caches(node)
+    lines += dim_of("t", "k", 2)
+    if not is_windowed:
+        lines += ["t_e = Squeeze(t)", "keys = Range(r_0, t_e, r_1)"]
+    lines += [int_vector("last", -1), "here_u = Unsqueeze(here, last)",
+              "looked = LessOrEqual(keys, here_u)"]  # fmt: skip
     if window > 0:
         lines += [int_vector("w", window), "w_b = Sub(here_u, w)", "w_s = Greater(keys, w_b)",
                   "seen_3 = And(looked, w_s)"]  # fmt: skip

@@ -14,7 +14,6 @@ import sympy
 
 from graphopt.errors import ModelError, NotLowered
 from graphopt.lazy import Lazy
-from graphopt.model.dimensions import way_to_fix
 from graphopt.model.dims import Dims, declared, normal, static
 from graphopt.model.facts import Facts
 from graphopt.model.limits import MOST_BYTES, MOST_WRITTEN
@@ -22,6 +21,7 @@ from graphopt.model.nodes import OF_ANY_SIDES
 from graphopt.model.operators.formulas import dtype_of
 from graphopt.model.operators.parameters import Unclear
 from graphopt.model.operators.table import operator_of
+from graphopt.model.settling import way_to_fix
 from graphopt.program.regions.buffer import Buffer, Place, Role
 from graphopt.program.regions.counts import Counts
 from graphopt.program.regions.images.convert import copies
@@ -114,7 +114,7 @@ class Scope:
     def _way(self, value: ir.Value) -> str:
         """What fixes the dims of a value, where they are those of an input."""
         is_given = value.is_graph_input() or any(not str(one).startswith("?") for one in self._symbols_of(value))
-        way = way_to_fix(self._graph.inputs, self.facts) if is_given else ""
+        way = way_to_fix(self._graph, self.facts) if is_given else ""
         return f": {way}" if way else ""
 
     def _symbols_of(self, value: ir.Value) -> set[sympy.Basic]:
