@@ -59,8 +59,7 @@ def way_to_fix(graph: ir.Graph, facts: Facts) -> str:
 def sizes_from(graph: ir.Graph, facts: Facts, names: Sequence[str], given: Mapping[str, int]) -> dict[str, int]:
     """A size of each of these dims: as `given`, or what follows from others; 1, or a window's rows, of the rest."""
     ties, found, windows = Ties(graph, facts), dict(given), _windows(graph, facts)
-    following = ties.following(found)
-    for name in ties.leading([one for one in names if one not in found and one not in following]):
+    for name in ties.leading([one for one in names if one not in given], list(given)):
         found[name] = windows.get(name, 1)
     for name, dim in ties.following(found).items():
         found[name] = dim if isinstance(dim, int) else int(dim.subs({one: found[str(one)] for one in dim.free_symbols}))

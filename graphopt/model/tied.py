@@ -52,11 +52,11 @@ class Ties:
                     grows = True
         return found
 
-    def leading(self, names: Sequence[str]) -> list[str]:
-        """Those of the names that tell all of them: a sum is told by what it adds up."""
+    def leading(self, names: Sequence[str], known: Iterable[str] = ()) -> list[str]:
+        """Those of the names that tell all of them with those `known`: a sum is told by what it adds up."""
         chosen: list[str] = []
         for name in sorted(names, key=self._is_sum):
-            if name not in self.following(chosen):
+            if name not in self.following([*known, *chosen]):
                 chosen.append(name)
         return [name for name in names if name in chosen]
 
