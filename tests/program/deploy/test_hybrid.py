@@ -150,6 +150,20 @@ def test_little_work_between_two_parts_stays_with_them() -> None:
     assert compiled.fallback == ("LpNormalization 'c'", "Tanh 't'", "LpNormalization 'y'")
 
 
+def test_attention_over_rows_that_data_chooses_behind_others() -> None:
+    """It becomes an Attention with a cache, which ONNX Runtime takes only where it gives caches too."""
+    compiled = _agrees(support.model(
+        """g (float[1,2,3,8] q, float[1,2,4,8] old, float[1,2,5,8] new, float[5] weight) => (float[1,2,3,8] y) {
+            zero = Constant<value: tensor = float {0.}>() chosen = Greater(weight, zero) at = NonZero(chosen)
+            axes = Constant<value = int64[1] {0}>() rows = Squeeze(at, axes) some = Gather<axis = 2>(new, rows)
+            keys = Concat<axis = 2>(old, some) turned = Transpose<perm = [0, 1, 3, 2]>(keys)
+            scores = MatMul(q, turned) shares = Softmax(scores) y = MatMul(shares, keys)
+        }""",
+        17,
+    ))  # fmt: skip
+    assert any("Attention" in one for one in compiled.fallback)
+
+
 def test_a_subgraph_reads_what_kernels_gave() -> None:
     compiled = _agrees(support.model(
         """g (float[3,8] x, bool flag) => (float[3,8] y) {

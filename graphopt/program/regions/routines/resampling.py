@@ -26,6 +26,7 @@ from kernels.routine.writer import (
 from kernels.tensor.expression import Expression, Unary
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # along each axis
+_FARTHEST = float(1 << 62)  # pixels from the first one
 _CUBIC = -0.75  # of the weights, as PyTorch has them
 
 Tap = tuple[Expression, Expression]  # a pixel along one axis and its weight, which is 0 for one that is outside
@@ -51,7 +52,7 @@ def grid_sample(node: Defined) -> None:
                 taps: list[tuple[Tap, ...]] = []
                 for axis, count in enumerate(size):
                     given = as_type(grid.at((image * points + point) * len(size) + len(size) - 1 - axis), kind)
-                    place = w.local(kind, _unnormalized(given, count, aligned=aligned))
+                    place = _held(w, w.local(kind, _unnormalized(given, count, aligned=aligned)))
                     taps.append(tuple(_taps(w, place, count, mode, padding, aligned=aligned)))
                 for corner, found in enumerate(product(*taps)):
                     at: Expression = integer(0)
@@ -79,6 +80,11 @@ def _unnormalized(place: Expression, size: int, *, aligned: bool) -> Expression:
     if aligned:
         return (place + 1.0) / 2.0 * float(size - 1)
     return ((place + 1.0) * float(size) - 1.0) / 2.0
+
+
+def _held(w: Stage, place: Expression) -> Expression:
+    """A pixel's place; the first one for what is no number or beyond all pixels, as ONNX Runtime reads it."""
+    return w.local(place.dtype, pick(both(gt(place, -_FARTHEST), lt(place, _FARTHEST)), place, 0.0))
 
 
 def _taps(w: Stage, place: Expression, size: int, mode: str, padding: str, *, aligned: bool) -> Sequence[Tap]:
@@ -119,8 +125,7 @@ def _tap(w: Stage, place: Expression, weight: Expression, size: int, padding: st
     if padding == "zeros":
         inside = both(ge(place, 0.0), le(place, float(size - 1)))
         weight = w.local(kind, pick(inside, weight, 0.0))
-    known = pick(Unary("is_nan", place), number(0.0, kind), place)
-    return w.local(DType.I64, as_type(minimum(maximum(known, 0.0), float(max(size - 1, 0))), DType.I64)), weight
+    return w.local(DType.I64, as_type(minimum(maximum(place, 0.0), float(max(size - 1, 0))), DType.I64)), weight
 
 
 def _ends(size: int, *, aligned: bool) -> tuple[float, float]:

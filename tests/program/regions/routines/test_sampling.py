@@ -44,6 +44,15 @@ def test_grids_before_opset_20_and_of_other_types() -> None:
     same("GridSample", [whole, grid.astype("f4")], engine="reference", mode="nearest")
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_places_that_are_no_numbers_or_too_far_are_the_first_pixel(mode: str, padding: str) -> None:
+    far = [np.nan, np.inf, -np.inf, 1e19, -1e30]
+    grid = np.array([*((one, 0.2) for one in far), *((0.2, one) for one in far), (np.nan, np.inf)], "f4")
+    given = [image(1, 2, 4, 5), grid[None, None]]
+    same("GridSample", given, mode=mode, padding_mode=padding, align_corners=1, tolerance=1e-4)
+
+
 @pytest.mark.parametrize("aligned", [0, 1])
 def test_affine_grids(aligned: int) -> None:
     for size in ((2, 3, 4, 5), (2, 1, 3, 2, 4)):
