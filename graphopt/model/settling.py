@@ -61,7 +61,7 @@ def sizes_from(graph: ir.Graph, facts: Facts, names: Sequence[str], given: Mappi
     ties, found, windows = Ties(graph, facts), dict(given), _windows(graph, facts)
     for name in ties.leading([one for one in names if one not in given], list(given)):
         found[name] = windows.get(name, 1)
-    for name, dim in ties.following(found).items():
+    for name, dim in ties.following(found, certainly=True).items():
         found[name] = dim if isinstance(dim, int) else int(dim.subs({one: found[str(one)] for one in dim.free_symbols}))
     return {name: found.get(name, 1) for name in (*names, *given)}
 

@@ -38,12 +38,17 @@ class Ties:
         found = {(sympy.expand(pair.one - pair.other), pair.broadcast) for pair in pairs}
         self._differences = sorted(found, key=str)
 
-    def following(self, known: Iterable[str] = ()) -> dict[str, dims.Dim]:
-        """Names of dims as formulas of those `known`, each of names before it; or as numbers, whatever is known."""
+    def following(self, known: Iterable[str] = (), *, certainly: bool = False) -> dict[str, dims.Dim]:
+        """Names of dims as formulas of those `known`, each of names before it; or as numbers, whatever is known.
+
+        `certainly`: without dims that broadcast, of which one could also be 1.
+        """
         found, names, grows = dict[str, dims.Dim](), set(known), True
         while grows:
             grows = False
             for difference, broadcast in self._differences:
+                if broadcast and certainly:
+                    continue
                 solved = _solved(difference, names, broadcast=broadcast)
                 if solved is not None:
                     name, formula = solved
@@ -56,7 +61,7 @@ class Ties:
         """Those of the names that tell all of them with those `known`: a sum is told by what it adds up."""
         chosen: list[str] = []
         for name in sorted(names, key=self._is_sum):
-            if name not in self.following([*known, *chosen]):
+            if name not in self.following([*known, *chosen], certainly=True):
                 chosen.append(name)
         return [name for name in names if name in chosen]
 

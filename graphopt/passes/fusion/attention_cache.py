@@ -70,4 +70,6 @@ def _join(match: Match, index: int) -> ir.Node:
     query = match.shape(match.root.inputs[0] or value)
     fits = all(past[axis] == new[axis] for axis in (0, 1, 3)) and past[0] == query[0]
     match.require(fits, "the past is of another batch, or has other heads")
+    counted = not isinstance(new[2], int) and any(str(one).startswith("?") for one in new[2].free_symbols)
+    match.require(not counted, "data decide how many keys are appended, and there may be none")
     return join
