@@ -28,7 +28,7 @@ def misfit(graph: ir.Graph, facts: Knowledge) -> str | None:
         doing, fits = _rule(node, facts)
         if fits is None:
             continue
-        operands = node.inputs[: 1 if node.op_type == "Reshape" else None]
+        operands = node.inputs[: 1 if node.op_type in ("Reshape", "Expand") else None]
         shapes = [None if value is None else facts.shape(value) for value in operands]
         if not fits(shapes):
             given = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes if shape is not None)
@@ -54,6 +54,12 @@ def _rule(node: ir.Node, facts: Knowledge) -> tuple[str, _Fits | None]:
         asked = facts.ints(node.inputs[1])
         if asked is not None and 0 not in asked:
             return f"has room for {'x'.join(map(str, asked))} and is given", lambda shapes: _hold(asked, shapes[0])
+    if node.op_type == "Expand" and len(node.inputs) > 1:
+        asked = facts.ints(node.inputs[1])
+        if asked is not None:
+            return f"spreads over {'x'.join(map(str, asked))} what has the dims", lambda shapes: _broadcast(
+                (asked, shapes[0])
+            )
     return "", None
 
 

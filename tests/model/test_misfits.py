@@ -9,7 +9,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt.errors import NotLowered, OptionError
@@ -52,6 +52,19 @@ def test_a_misfit_is_told_where_numpy_refuses(kind: str, shapes: list[tuple[int,
         OPERATORS[kind](*(np.zeros(shape, np.float32) for shape in shapes))
     except ValueError:
         assert "do not fit one another" in (told(proto) or "")
+    else:
+        assert told(proto) is None
+
+
+@given(SHAPES, SHAPES)
+def test_so_is_an_expand(shape: tuple[int, ...], asked: tuple[int, ...]) -> None:
+    proto = made("Expand", [shape])
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(asked, np.int64), "to"))
+    proto.graph.node[0].input.append("to")
+    try:
+        np.broadcast_shapes(shape, asked)
+    except ValueError:
+        assert "do not fit it" in (told(proto) or "")
     else:
         assert told(proto) is None
 
