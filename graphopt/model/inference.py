@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graphopt.model import content, nodes, schema
 from graphopt.model.known import Knowledge, Known
+from graphopt.model.operators.counting import true_ones
 from graphopt.model.operators.record import Operator
 from graphopt.model.operators.sources import described, filler
 from graphopt.model.operators.table import operator_of
@@ -27,7 +28,8 @@ def infer_node(node: ir.Node, facts: Knowledge) -> tuple[Known, ...]:
             return _of_foreign(node, facts)
         results = schema.infer(node, facts)
     if not foreign and reads_attributes and operator is not None and _may_hold_dims(results[0], node, facts):
-        held = _content(operator, node, facts)
+        shape = results[0].shape
+        held = _content(operator, node, facts, None if shape is None else len(shape))
         if held is not None:
             first = results[0]
             shape = first.shape if first.shape is not None else held.shape
@@ -72,8 +74,8 @@ def _may_hold_dims(first: Known, node: ir.Node, facts: Knowledge) -> bool:
     return first.shape is None or len(first.shape) <= content.MAX_RANK
 
 
-def _content(operator: Operator, node: ir.Node, facts: Knowledge) -> content.Content | None:
-    """What the first output holds, None when that is not known."""
+def _content(operator: Operator, node: ir.Node, facts: Knowledge, rank: int | None) -> content.Content | None:
+    """What the first output, which has this rank, holds, None when that is not known."""
     if node.op_type == "Constant":
         tensor = facts.tensor(node.outputs[0])
         return None if tensor is None or tensor.size > content.MAX_ELEMENTS else content.of_array(tensor.numpy())
@@ -86,6 +88,9 @@ def _content(operator: Operator, node: ir.Node, facts: Knowledge) -> content.Con
     if operator.storage == "dims":
         known = None if first is None else facts.shape(first)
         return None if known is None else described(node, known)
+    if node.op_type == "ReduceSum" and rank is not None:
+        count = true_ones(node, facts)
+        return None if count is None else content.of_dims((count,)).reshape((1,) * rank)
     if operator.content is None:
         return None
     operands = [None if value is None else facts.held(value) for value in node.inputs]

@@ -84,6 +84,39 @@ def _suppressed(node: ir.Node, facts: Knowledge) -> tuple[Counting, ...]:
     return (Counting((0,), dims.product((scores[0], scores[1], each))),)
 
 
+def true_ones(node: ir.Node, facts: Knowledge) -> dims.Dim | None:
+    """How many elements of a mask are true, as a sum of all of them gives: what NonZero of the mask finds.
+
+    ReduceSum(Cast(mask)), NonZero(mask) [2, n]   -->   n
+    """
+    cast = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if cast is None or cast.op_type != "Cast" or cast.domain or not _sums_all(node, facts):
+        return None
+    mask = cast.inputs[0]
+    if mask is None or facts.dtype(mask) is not ir.DataType.BOOL:
+        return None
+    while (shown := mask.producer()) is not None and shown.op_type in _SAME_ELEMENTS and not shown.domain:
+        if shown.inputs[0] is None:
+            return None
+        mask = shown.inputs[0]
+    for user in mask.consumers():
+        found = facts.shape(user.outputs[0]) if user.op_type == "NonZero" and not user.domain else None
+        if found is not None:
+            return found[1]
+    return None
+
+
+def _sums_all(node: ir.Node, facts: Knowledge) -> bool:
+    """Whether a ReduceSum has no axes left."""
+    axes = nodes.input_at(node, 1)
+    rank = facts.shape(node.inputs[0]) if node.inputs[0] is not None else None
+    asked = facts.ints(axes) if axes is not None else nodes.ints_attribute(node, "axes", ())
+    if asked:
+        return rank is not None and len({axis % len(rank) for axis in asked}) == len(rank)
+    return asked is not None and not nodes.int_attribute(node, "noop_with_empty_axes", 0)
+
+
+_SAME_ELEMENTS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 OPERATORS = (
     Operator(name="NonZero", shape=_non_zero_dims, counted=_non_zero, flops=no_flops),
     Operator(name="Compress", shape=_compressed_dims, counted=_compressed, flops=no_flops, gradient=selected),

@@ -226,7 +226,8 @@ def _tuples_known(scope: Scope, node: ir.Node) -> bool:
 
 
 def _scattered_rows(scope: Scope, node: ir.Node) -> bool:
-    return not _axes(scope, node) and _axes(scope, node, 1) <= {0}
+    """Whether at most slices of the data are counted, and rows of indices."""
+    return _axes(scope, node) <= {0} and _axes(scope, node, 1) <= {0}
 
 
 def _sorted(scope: Scope, node: ir.Node) -> bool:

@@ -71,6 +71,12 @@ GRAPHS = {
         g = Gather<axis=0>(f, s) j = Neg(g) d = Shape(g) e = Unsqueeze(s, one) l = Expand(e, d)
         b = ScatterElements<axis=0>(f, l, j) p = Transpose(f) z = Transpose(j) y = Transpose(l)
         c = ScatterElements<axis=1>(p, y, z) }}""",
+    "masked": f"""(float[4,5] x) => (float[n] a, float[n,5] b, float[4,5] c) {{
+        {FOUND} w = Greater(v, half) m = NonZero(w) s = Transpose(m) j = Cast<to=7>(w) q = ReduceSum(j) h = Neg(half)
+        l = Expand(h, q) a = ScatterND(v, s, l) f = Gather<axis=0>(x, k) e = Concat<axis=0>(q, five) d = Expand(h, e)
+        b = ScatterND(f, s, d) g = Greater(x, half) u = Reshape(g, all) o = Cast<to=6>(u) z = ReduceSum<keepdims=0>(o)
+        p = Cast<to=7>(z) y = Unsqueeze(p, zero) aa = NonZero(g) t0 = Transpose(aa) i0 = Expand(h, y)
+        c = ScatterND(x, t0, i0) }}""",
     "tuples": f"""(float[4,5] x) => (int64[p,2] a, float[p] b, int64[o] c, float[p,5] d) {{
         {FOUND} w = Greater(v, half) m = NonZero(w) s = Transpose(m) a = GatherND(t, s) b = GatherND(v, s)
         e = Sub(s, s) j = Concat<axis=1>(s, e) u = GatherND(t, j) y = Greater(u, nothing) z = Compress(u, y)
@@ -176,7 +182,7 @@ def test_readers_of_readers(steps: list[str], seed: int) -> None:
         ("y = Softmax<axis=1>(f)", "Softmax"),
         ("c = CumSum<reverse=1>(f, one) y = Relu(c)", "CumSum"),
         ("t = Transpose(f) y = MatMul(f, t)", "Gemm"),
-        ("o = Unsqueeze(k, one) y = ScatterND(v, o, v)", "ScatterND"),
+        ("y = ScatterND(f, t0, k)", "ScatterND"),
         ("o = Unsqueeze(i, two) y = GatherND<batch_dims=1>(f, o)", "GatherND"),
         ("u = Add(v, w) y = Relu(u)", "Add"),
         ("a = Unique(f) y = Unsqueeze(a, zero)", "Unique"),

@@ -53,11 +53,12 @@ def scatter_nd(node: Defined) -> None:
             with w.loop(prod(shape)) as at:
                 y.put(at, x.at(at))
             (there,) = node.extents(w, node.dims(1)[:1]) if len(given) > 1 else (integer(1),)
+            sizes = (*node.extents(w, node.dims(0)[:1]), *map(integer, shape[1:width]))
             with w.loop(there * prod(given[1:-1])) as row:
                 place = w.local(DType.I64, 0)
-                for at_dim in range(width):
-                    size = shape[at_dim]
-                    w.set(place, place * size + counted(indices.at(row * width + at_dim), size))
+                for at_dim, size in enumerate(sizes[:width]):
+                    chosen = counted(indices.at(row * width + at_dim), size)
+                    w.set(place, place * shape[at_dim] + chosen)
                 with w.loop(inner) as after:
                     here = place * inner + after
                     y.put(here, _reduced(node, y.at(here), updates.at(row * inner + after)))
