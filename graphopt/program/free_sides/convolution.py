@@ -156,12 +156,12 @@ def _has_phase_kernels(writer: Writer, w: Weights, sides: Sides, pads: Sequence[
     ):
         return False
     window, stride, before = whole(w.shape[2:], 1), whole(strides, 1), whole(pads[:rank], 0)
-    if not all(has_phases(window, stride, before, whole(dims[2:], 1)) for dims in sides.made):
+    if not all(has_phases(stride, whole(dims[2:], 1)) for dims in sides.made):
         return False
     (batch, channels, *size), (*_, high, wide) = sides.given[0], (1, *sides.made[0][2:])
     given = Layout(batch, channels, whole(size, 1), "NHWC")
     made = Layout(batch, w.shape[1] * stride[2], (1, high // stride[1], wide // stride[2]), "NHWC")
-    problems = [convolution_of(rows, columns, given, made) for rows, columns in kernels_of(window, stride, before)]
+    problems = [convolution_of(kernel, given, made) for _, kernel in kernels_of(window, stride, before)]
     return all(isinstance(CONVOLUTION.candidates(one, target)[0], Winograd) for one in problems)
 
 

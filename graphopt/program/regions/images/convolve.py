@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,13 +15,13 @@ from graphopt.model.nodes import (
     int_attribute,
     ints_attribute,
     required_input,
-    string_attribute,
 )
 from graphopt.model.operators.padding import padding
 from graphopt.program.regions.fusion import Tree, root_of
+from graphopt.program.regions.images.columns import are_columns_faster
 from graphopt.program.regions.images.convert import turning
 from graphopt.program.regions.images.image import Image, layout_of
-from graphopt.program.regions.images.phases import lower_phases
+from graphopt.program.regions.images.phases import cut_of, lower_phases
 from graphopt.program.regions.images.planes import FlatReader, planes_as_rows
 from graphopt.program.regions.images.side_by_side import pixels_of, spread_weights, wider
 from graphopt.program.regions.images.sources import (
@@ -61,6 +60,8 @@ def lower_convolution(scope: Scope, tree: Tree) -> None:
     if scope.dtype(node.outputs[0]) is not DType.F32:
         raise NotLowered(f"{name} is not of float32.")
     any_sides = OF_ANY_SIDES in node.metadata_props
+    if node.op_type == "ConvTranspose" and not any_sides and _is_faster_as_columns(scope, node, weights.shape):
+        raise NotLowered(f"{name} is faster as a product whose columns are summed.")
     if node.op_type == "ConvTranspose" and _by_phases(scope, tree, node, weights, stored, any_sides=any_sides):
         return
     problem, source = _problem(scope, node, root, weights.shape)
@@ -102,7 +103,7 @@ def _problem(scope: Scope, node: ir.Node, root: ir.Value, weights: tuple[int, ..
     strides, dilations = ints_attribute(node, "strides", (1,) * rank), ints_attribute(node, "dilations", (1,) * rank)
     reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
     if node.op_type == "ConvTranspose":
-        cut = _cut(node, size, out, reach, strides)
+        cut = cut_of(node, size, out, reach, strides)
         before = tuple(span - 1 - one for span, one in zip(reach, cut, strict=True))
         return Convolution(
             source.layout, result_layout(scope, root), whole(window, 1), dilations=whole(dilations, 1),
@@ -157,6 +158,10 @@ def _like(layout: Layout, shape: tuple[int, ...]) -> Layout:
     return layout_of(shape, layout.order, layout.block)
 
 
+def _is_faster_as_columns(scope: Scope, node: ir.Node, weights: tuple[int, ...]) -> bool:
+    return are_columns_faster(scope, node, weights, lambda: _problem(scope, node, node.outputs[0], weights)[0])
+
+
 def _by_phases(
     scope: Scope, tree: Tree, node: ir.Node, weights: npt.NDArray[np.generic], stored: DType, *, any_sides: bool
 ) -> bool:
@@ -166,25 +171,8 @@ def _by_phases(
     strides, dilations = ints_attribute(node, "strides", ones), ints_attribute(node, "dilations", ones)
     if int_attribute(node, "group", 1) != 1 or dilations != ones:
         return False
-    cut = _cut(node, size, out, window, strides)
+    cut = cut_of(node, size, out, window, strides)
     done = lower_phases(scope, tree, weights, stored, strides, cut, any_sides=any_sides)
     if any_sides and not done:
         raise NotLowered(f"ConvTranspose '{node.name or node.outputs[0].name}' is joined by what lies otherwise.")
     return done
-
-
-def _cut(
-    node: ir.Node, size: Sequence[int], out: Sequence[int], reach: Sequence[int], strides: Sequence[int]
-) -> tuple[int, ...]:
-    """How much is cut off the start of each dim of a ConvTranspose's result."""
-    rank = len(size)
-    automatic = string_attribute(node, "auto_pad", "NOTSET")
-    more = ints_attribute(node, "output_padding", (0,) * rank)
-    if automatic == "NOTSET" and "output_shape" not in node.attributes:
-        return ints_attribute(node, "pads", (0,) * (2 * rank))[:rank]
-    # total = stride * (size - 1) + output padding + reach - output, halved as ConvTranspose says
-    total = [
-        max(0, step * (s - 1) + extra + span - o)
-        for s, o, span, step, extra in zip(size, out, reach, strides, more, strict=True)
-    ]
-    return tuple(one // 2 if automatic == "SAME_UPPER" else one - one // 2 for one in total)

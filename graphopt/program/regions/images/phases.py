@@ -1,10 +1,13 @@
 """ConvTranspose without its zeros: one convolution for each row of a stride, which writes every stride-th row.
 
+So it is along planes of volumes too.
+
     y[s j + p] = sum over m of x[j + d - m] w[r + s m]    with r = (p + pad) mod s and d = (p + pad) // s
 
-Along rows, each phase p is a convolution with the taps that it really has. Along columns, all phases are output
-channels of one convolution: the channels of neighbouring columns follow one another in memory, so that its result, s
-times as many channels at each column, is the image itself, s times as wide. Rows of other phases are a halo to it.
+Along planes and rows, each phase p is a convolution with the taps that it really has. Along columns, all phases are
+output channels of one convolution: the channels of neighbouring columns follow one another in memory, so that its
+result, s times as many channels at each column, is the image itself, s times as wide. Planes and rows of other phases
+are a halo to it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from graphopt.model.nodes import input_at, required_input
+from graphopt.model.nodes import input_at, ints_attribute, required_input, string_attribute
 from graphopt.program.regions.fusion import Tree, root_of
 from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.images.sources import (
@@ -65,22 +68,40 @@ def _joined(phases: Sequence[Phase]) -> tuple[Phase, ...]:
     return tuple(found)
 
 
-def kernels_of(window: Triple, strides: Triple, pads: Triple) -> list[tuple[Phase, tuple[Phase, ...]]]:
-    """Of each phase of rows its taps, and those of all phases of columns."""
+Kernel = tuple[Phase, Phase, tuple[Phase, ...]]  # a phase of planes and one of rows, and all phases of columns
+
+
+def kernels_of(window: Triple, strides: Triple, pads: Triple) -> list[tuple[tuple[int, int], Kernel]]:
+    """Of each phase of planes and of rows its numbers, its taps, and those of all phases of columns."""
     columns = _joined([phase(number, strides[2], window[2], pads[2]) for number in range(strides[2])])
-    return [(phase(number, strides[1], window[1], pads[1]), columns) for number in range(strides[1])]
+    planes, rows = (
+        [phase(number, strides[axis], window[axis], pads[axis]) for number in range(strides[axis])] for axis in (0, 1)
+    )
+    return [((d, h), (plane, row, columns)) for d, plane in enumerate(planes) for h, row in enumerate(rows)]
 
 
-def convolution_of(rows: Phase, columns: Sequence[Phase], given: Layout, made: Layout) -> Convolution:
-    """The convolution of a phase of rows: its result has the channels of all phases of columns."""
-    kernel = 1, len(rows.taps), len(columns[0].taps)
-    return Convolution(given, made, kernel, pads=(0, -rows.low, -columns[0].low))
+def convolution_of(kernel: Kernel, given: Layout, made: Layout) -> Convolution:
+    """The convolution of a phase: its result has the channels of all phases of columns."""
+    planes, rows, columns = kernel
+    window = len(planes.taps), len(rows.taps), len(columns[0].taps)
+    return Convolution(given, made, window, pads=(-planes.low, -rows.low, -columns[0].low))
 
 
-def has_phases(window: Triple, strides: Triple, pads: Triple, out: Triple) -> bool:
-    """Whether a result of this size consists of whole phases along rows and columns."""
-    is_plane = window[0] == 1 == strides[0] and not pads[0]
-    return is_plane and not (out[1] % strides[1] or out[2] % strides[2]) and strides != (1, 1, 1)
+def has_phases(strides: Triple, out: Triple) -> bool:
+    """Whether a result of this size consists of whole phases along every dim."""
+    return not any(size % step for size, step in zip(out, strides, strict=True)) and strides != (1, 1, 1)
+
+
+def output_of(shape: Sequence[int], strides: Triple, number: tuple[int, int], final: Layout, width: int) -> Layout:
+    """Where a phase of planes and one of rows write: in the result, whose other planes and rows are a halo.
+
+    `width` counts the channels of a block of the result.
+    """
+    out = whole(shape[2:], 1)
+    size = out[0] // strides[0], out[1] // strides[1], out[2] // strides[2]
+    before = 0, number[0] * size[1], number[1] * size[2]
+    after = 0, (strides[0] - 1 - number[0]) * size[1], (strides[1] - 1 - number[1]) * size[2]
+    return Layout(shape[0], shape[1] * strides[2], size, final.order, width * strides[2], before, after)
 
 
 def lower_phases(
@@ -99,21 +120,17 @@ def lower_phases(
     blocked = shape[1] % block == 0 and not any_sides
     final = layout_of(shape, "NCHWc" if blocked else "NHWC", block)
     width = block if blocked else shape[1]  # channels of a block
-    if not has_phases(window, stride, pad, out):
+    if not has_phases(stride, out) or (any_sides and (window[0], stride[0]) != (1, 1)):
         return False
     reader_of = partial(_Reader, scope, tree, final, stride[2])
     if not reads_images_alike(scope, tree, final):
         return False
     source = (channels_last if any_sides else image_of)(scope, required_input(node, 0))
     result = scope.image(root, final, apart=False)
-    whole_weights = weights.reshape(*weights.shape[:2], *window[1:])
-    for number, (rows, columns) in enumerate(kernels_of(window, stride, pad)):
-        steps = out[2] // stride[2]
-        output = Layout(
-            shape[0], shape[1] * stride[2], (out[0], out[1] // stride[1], steps), final.order,
-            width * stride[2], (0, 0, number * steps), (0, 0, (stride[1] - 1 - number) * steps),
-        )  # fmt: skip
-        problem = replace(convolution_of(rows, columns, source.layout, output), weights_dtype=stored)
+    whole_weights = weights.reshape(*weights.shape[:2], *window)
+    for number, (phases, kernel_taps) in enumerate(kernels_of(window, stride, pad)):
+        output = output_of(shape, stride, phases, final, width)
+        problem = replace(convolution_of(kernel_taps, source.layout, output), weights_dtype=stored)
         reader = reader_of(problem)
         at = reader.at(len(shape))
         sums: Expression = ACCUMULATED[()]
@@ -124,7 +141,7 @@ def lower_phases(
         value = sums if root is node.outputs[0] else reader.value(root, at)
         problem = replace(problem, epilogue=Epilogue(value))
         kernel = scope.kernel(convolution_template(scope, node, problem), problem)
-        arranged = _arranged(whole_weights, rows, columns, width)
+        arranged = _arranged(whole_weights, kernel_taps, width)
         packed = scope.weight(f"weights {number}", node.outputs[0].name, arranged, kernel.operand("weights"))
         places: Places = {**reader.buffers, "x": source.place, "weights": packed, "y": result.place}
         scope.add(kernel, places, (node, *tree.in_order))
@@ -133,19 +150,18 @@ def lower_phases(
     return True
 
 
-def _arranged(
-    weights: npt.NDArray[np.generic], rows: Phase, columns: Sequence[Phase], width: int
-) -> npt.NDArray[np.generic]:
-    """Weights (channels, output channels, rows, columns) as those of a phase of rows, a block's columns together."""
+def _arranged(weights: npt.NDArray[np.generic], kernel: Kernel, width: int) -> npt.NDArray[np.generic]:
+    """Weights (channels, output channels, planes, rows, columns) as those of a phase, a block's columns together."""
+    planes, rows, columns = kernel
     depth, channels = weights.shape[:2]
-    taps = len(rows.taps), len(columns[0].taps)
+    taps = len(planes.taps), len(rows.taps), len(columns[0].taps)
     made = np.zeros((channels // width, len(columns), width, depth, *taps), weights.dtype)
     for number, across in enumerate(columns):
-        for r, row in enumerate(rows.taps):
-            for c, column in enumerate(across.taps):
-                if row is not None and column is not None:
-                    made[:, number, :, :, r, c] = weights[:, :, row, column].T.reshape(-1, width, depth)
-    return made.reshape(channels * len(columns), depth, 1, *taps)
+        for at in np.ndindex(*taps):
+            own = planes.taps[at[0]], rows.taps[at[1]], across.taps[at[2]]
+            if None not in own:
+                made[:, number, :, :, *at] = weights[:, :, *own].T.reshape(-1, width, depth)
+    return made.reshape(channels * len(columns), depth, *taps)
 
 
 class _Reader(ImageReader):
@@ -164,3 +180,20 @@ class _Reader(ImageReader):
         repeated = np.repeat(array.reshape(-1, 1, width), self._columns, axis=1)
         purpose = f"constant of {self._columns}x{width}"
         return self.load(self._scope.filled(value, purpose, repeated.reshape(-1, *(1,) * (len(at) - 2))), at)
+
+
+def cut_of(
+    node: ir.Node, size: Sequence[int], out: Sequence[int], reach: Sequence[int], strides: Sequence[int]
+) -> tuple[int, ...]:
+    """How much is cut off the start of each dim of a ConvTranspose's result."""
+    rank = len(size)
+    automatic = string_attribute(node, "auto_pad", "NOTSET")
+    more = ints_attribute(node, "output_padding", (0,) * rank)
+    if automatic == "NOTSET" and "output_shape" not in node.attributes:
+        return ints_attribute(node, "pads", (0,) * (2 * rank))[:rank]
+    # total = stride * (size - 1) + output padding + reach - output, halved as ConvTranspose says
+    total = [
+        max(0, step * (s - 1) + extra + span - o)
+        for s, o, span, step, extra in zip(size, out, reach, strides, more, strict=True)
+    ]
+    return tuple(one // 2 if automatic == "SAME_UPPER" else one - one // 2 for one in total)

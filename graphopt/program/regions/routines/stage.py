@@ -241,12 +241,13 @@ class Defined:
         self._scope.add(self._scope.kernel(ROUTINE, made.routine()), made.places, (self.node,))
 
     def product(
-        self, a: View, b: View, c: View, added: View | None = None, *, b_start: int = 0, c_start: int = 0
-    ) -> None:
+        self, a: View, b: View, c: View, added: View | None = None, *, a_start: int = 0, b_start: int = 0,
+        c_start: int = 0,
+    ) -> None:  # fmt: skip
         """A region with the matrix products c = a b of the last two dims, f32, by the template for them.
 
-        Views have the same leading dims, which stride 0 may repeat; `added` has those of c. The whole of b
-        and c lies so many elements further on: products that differ in nothing else are one kernel.
+        Views have the same leading dims, which stride 0 may repeat; `added` has those of c. The whole of a, b and c
+        lies so many elements further on: products that differ in nothing else are one kernel.
         """
         *batch, rows, columns = c.shape
         plain = Gemm(rows, columns, a.shape[-1], tuple(batch))
@@ -258,8 +259,10 @@ class Defined:
             rows, columns, a.shape[-1], tuple(batch), where[0], where[1], where[2], constant_b=False,
             epilogue=Epilogue(value),
         )  # fmt: skip
-        second, result = (Place(one.buffer, at * DType.F32.bytes) for one, at in ((b, b_start), (c, c_start)))
-        buffers: dict[str, Buffer | Place] = {"a": a.buffer, "b": second, "c": result}
+        first, second, result = (
+            Place(one.buffer, at * DType.F32.bytes) for one, at in ((a, a_start), (b, b_start), (c, c_start))
+        )
+        buffers: dict[str, Buffer | Place] = {"a": first, "b": second, "c": result}
         buffers |= {} if added is None else {"added": added.buffer}
         self._scope.add(self._scope.kernel(GEMM, problem), buffers, (self.node,))
 

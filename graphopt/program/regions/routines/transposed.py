@@ -33,6 +33,8 @@ from kernels.routine.writer import (
 )
 from kernels.tensor.expression import Expression, ExpressionLike
 
+PIECE, MOST_PIECES = 1 << 20, 16  # bytes of columns of some channels, and how many such pieces there are at most
+MOST_TAPS, LEAST_ROW = 32, 16  # taps along a row, each of which is a loop of its own; pixels that such a loop pays for
 Term = Callable[[Expression], Callable[[Expression], Expression]]  # by place in a window, then by window
 
 
@@ -91,11 +93,24 @@ def conv_transpose(node: Defined) -> None:
         return
     weights, x = widened(node, node.input(1)), widened(node, node.input(0))
     for first, some in parts(node, unfolded_bytes):
-        columns = node.temporary(DType.F32, (some, groups, rows, points))
-        a = View(weights.buffer, DType.F32, (some, groups, rows, depth), (0, depth * rows, 1, rows))
         b = View.dense(x.buffer, DType.F32, (some, groups, depth, points))
-        node.product(a, b, columns, b_start=first * channels * points)
-        _summed(node, columns, first)
+        for channel, results in _pieces(some * groups, each, 4 * prod(kernel) * points):
+            wanted = results * prod(kernel)
+            columns = node.temporary(DType.F32, (some, groups, wanted, points))
+            a = View(weights.buffer, DType.F32, (some, groups, wanted, depth), (0, depth * rows, 1, rows))
+            node.product(a, b, columns, a_start=channel * prod(kernel), b_start=first * channels * points)
+            summed = _gathered if are_gathered(kernel[-1], count[-1]) else _summed
+            summed(node, columns, first, channel)
+
+
+def _pieces(matrices: int, channels: int, bytes_each: int) -> list[tuple[int, int]]:
+    """The first channel of the result and the number of channels whose columns are there at once.
+
+    Columns of one product stay in a cache, and take little memory beside it, where there is only one.
+    """
+    wanted = min(-(-channels * bytes_each // PIECE), MOST_PIECES, channels) if matrices == 1 else 1
+    each = -(-channels // max(wanted, 1))
+    return [(first, min(each, channels - first)) for first in range(0, channels, each)]
 
 
 def _turned(node: Defined, kernel: Sequence[int]) -> Windows | None:
@@ -123,10 +138,76 @@ def _turned_weights(node: Defined, groups: int, depth: int, each: int, kernel: S
     return made
 
 
-def _summed(node: Defined, columns: View | None, first: int = 0) -> None:
+def are_gathered(taps: int, pixels: int) -> bool:
+    """Whether rows of so many pixels are summed by vectors, under a kernel of so many taps."""
+    return taps <= MOST_TAPS and pixels >= LEAST_ROW
+
+
+def _gathered(node: Defined, columns: View, first: int, channel_first: int) -> None:
+    """Rows of the result, each of the rows of columns that its pixels have: per place in a stride one sum of vectors.
+
+    Columns are those of all images, or of a part of them from the `first` one on; of all channels, or of some.
+    """
+    shape = node.output_shape(0)
+    (*outer, width), kernel, count = shape[2:], node.shape(1)[2:], node.shape(0)[2:]
+    rank, points = len(kernel), prod(count)
+    strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
+    before, step = _before(node), strides[-1]
+    with node.stage() as w:
+        made = _made(node, columns, first, channel_first)
+        y, source, bias = w.writes(made), w.reads(columns), _bias(node, made, channel_first)
+        sums = w.scratch(DType.F32, (step, -(-width // step)))
+        with w.shared(*y.shape[:2], *outer) as (image, channel, *row):
+            start: Expression = number(0, DType.F32)
+            if bias is not None:
+                start = w.local(DType.F32, as_type(w.reads(bias).at(channel), DType.F32))
+            with w.loop(prod(sums.shape)) as at:
+                sums.put(at, start)
+            plane = w.local(DType.I64, image * y.shape[1] + channel)
+            with w.loops(*kernel[:-1]) as places:
+                flat: Expression = plane
+                window: Expression = integer(0)
+                inside: Expression = number(True, DType.BOOL)
+                for axis, (place, pixel) in enumerate(zip(places, row, strict=True)):
+                    ahead = w.local(DType.I64, pixel + before[axis] - place * dilations[axis])
+                    at_window = w.local(DType.I64, quotient(ahead, strides[axis]))
+                    fits = both(ge(ahead, 0), eq(at_window * strides[axis], ahead))
+                    inside = both(inside, both(fits, lt(at_window, count[axis])))
+                    flat, window = flat * kernel[axis] + place, window * count[axis] + at_window
+                with w.when(inside):
+                    line_start = w.local(DType.I64, flat * kernel[-1] * points + window * count[-1])
+                    for tap in range(kernel[-1]):
+                        moved, phase = divmod(tap * dilations[-1] - before[-1], step)
+                        low, high = max(0, moved), min(count[-1] + moved, -(-(width - phase) // step))
+                        base = w.local(DType.I64, line_start + (tap * points - moved))
+                        with w.loop(high, low) as at:
+                            here = sums.shape[1] * phase + at
+                            sums.put(here, sums.at(here) + source.at(base + at))
+            line_of: Expression = plane
+            for pixel, size in zip(row, outer, strict=True):
+                line_of = line_of * size + pixel
+            first_pixel = w.local(DType.I64, line_of * width)
+            for phase in range(min(step, width)):
+                with w.loop(-(-(width - phase) // step)) as at:
+                    value = sums.at(sums.shape[1] * phase + at)
+                    y.put(first_pixel + at * step + phase, as_type(value, y.dtype))
+
+
+def _made(node: Defined, columns: View, first: int, channel_first: int) -> View:
+    """Where the sums of columns belong: some images of the result, or some channels of one."""
+    channels = columns.shape[1] * columns.shape[2] // prod(node.shape(1)[2:])
+    return node.output(0).sliced(0, first, columns.shape[0]).sliced(1, channel_first, channels)
+
+
+def _bias(node: Defined, made: View, channel_first: int) -> View | None:
+    """The numbers of these channels; those of a group follow one another, as groups do."""
+    return node.input(2).sliced(0, channel_first, made.shape[1]) if node.has(2) else None
+
+
+def _summed(node: Defined, columns: View | None, first: int = 0, channel_first: int = 0) -> None:
     """Planes of the result: the bias, and the windows on it; from columns or, without them, channel by channel.
 
-    Columns are those of all images, or of a part of them from the `first` one on.
+    Columns are those of all images, or of a part of them from the `first` one on; of all channels, or of some.
     """
     groups, shape, kind = node.integer("group", 1), node.output_shape(0), held(node.dtype(0))
     _, channels, *count = node.shape(0)
@@ -136,18 +217,18 @@ def _summed(node: Defined, columns: View | None, first: int = 0) -> None:
     strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
     geometry = (shape[2:], count, kernel, strides, dilations, _before(node))
     with node.stage() as w:
-        images = shape[0] if columns is None else columns.shape[0]
-        y = w.writes(node.output(0).sliced(0, first, images))
+        made = node.output(0) if columns is None else _made(node, columns, first, channel_first)
+        y, (images, results), bias = w.writes(made), made.shape[:2], _bias(node, made, channel_first)
         source = w.reads(node.input(0) if columns is None else columns)
         weights = w.reads(node.input(1)) if columns is None else None
         totals = w.scratch(kind, (prod(shape[2:]),))
-        with w.shared(images, shape[1]) as (image, channel):
+        with w.shared(images, results) as (image, channel):
             start: Expression = number(0, kind)
-            if node.has(2):
-                start = w.local(kind, as_type(w.reads(node.input(2)).at(channel), kind))
+            if bias is not None:
+                start = w.local(kind, as_type(w.reads(bias).at(channel), kind))
             with w.loop(prod(shape[2:])) as at:
                 totals.put(at, start)
-            plane = w.local(DType.I64, image * shape[1] + channel)
+            plane = w.local(DType.I64, image * results + channel)
             if weights is None:
                 _add_windows(
                     w, totals, *geometry,

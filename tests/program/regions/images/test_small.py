@@ -123,6 +123,11 @@ NETWORKS = [
     " y = ConvTranspose<strides = [1, 2, 2], pads = [1, 0, 0, 0, 0, 0]>(x, upplanes8, b8) }",
     "g (float[1,24,5,6] x) => (float[1,24,8,9] y) {"
     " y = ConvTranspose<group = 4, strides = [2, 2], pads = [2, 2, 1, 2]>(x, upgroups) }",
+    "g (float[2,24,3,4,5] x) => (float[2,16,6,8,10] y) { a = ConvTranspose<strides = [2, 2, 2],"
+    " pads = [1, 1, 1, 1, 1, 1], output_padding = [1, 1, 1]>(x, upvolumes, b16) y = Relu(a) }",
+    "g (float[1,24,3,4,5] x) => (float[1,16,9,4,10] y) {"
+    " y = ConvTranspose<strides = [3, 1, 2], pads = [0, 1, 1, 0, 1, 0]>(x, upvolumes) }",
+    "g (float[2,24,5,6] x) => (float[2,1,10,12] y) { a = ConvTranspose<strides = [2, 2]>(x, upone) y = Sigmoid(a) }",
 ]  # fmt: skip
 
 
@@ -133,7 +138,8 @@ def network(text: str) -> onnx.ModelProto:
         one=_weight(20, 24, 2), three=_weight(20, 24, 3, 3, 3), grouped=_weight(12, 6, 3, 3), up=_weight(24, 8, 3, 3),
         b8=_weight(8), c24=_weight(24, 1, 1), up2=_weight(24, 16, 2, 2), up16=_weight(24, 16, 3, 3), b16=_weight(16),
         v16=np.abs(_weight(16)) + 1, depth16=_weight(16, 1, 1, 1), up1d=_weight(24, 20, 3),
-        upgroups=_weight(24, 6, 3, 3), upplanes=_weight(24, 16, 1, 2, 2),
+        upgroups=_weight(24, 6, 3, 3), upvolumes=_weight(24, 16, 3, 3, 3), upone=_weight(24, 1, 2, 2),
+        upplanes=_weight(24, 16, 1, 2, 2),
         upplanes8=_weight(24, 8, 1, 2, 2), none=np.array([], np.float32), scales=np.array([1, 1, 2, 2], np.float32),
         sizes=np.array([2, 3, 5, 11]), pads=np.array([0, 0, 2, 1, 0, 0, 0, 3]), starts=np.array([1, -4]),
         stops=np.array([99, 4]), steps=np.array([1, 2]), filler=np.float32(2.5),

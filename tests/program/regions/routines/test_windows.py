@@ -103,6 +103,39 @@ def test_with_steps_of_one_a_transposed_convolution_is_a_convolution_of_turned_w
     assert [one.size for one in lowered.temporaries] == [4 * 64 * 4 * 9, 4 * 4 * 9 * 39 * 41]
 
 
+@given(st.data())
+@settings(max_examples=12, deadline=None)
+def test_rows_of_columns_are_gathered_by_places_in_a_stride(data: st.DataObject) -> None:
+    """Rows long enough for vectors, under kernels that overlap, leave gaps, and reach out of the result."""
+    rank, groups = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    batch, each = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
+    sizes = (*(data.draw(st.integers(2, 4)) for _ in range(rank - 1)), data.draw(st.integers(16, 21)))
+    kernel = [data.draw(st.integers(1, 4)) for _ in range(rank)]
+    strides = [data.draw(st.integers(1, 3)) for _ in range(rank)]
+    strides[0] += strides == [1] * rank  # steps of one are another routine
+    dilations = [data.draw(st.integers(1, 2)) for _ in range(rank)]
+    pads = [data.draw(st.integers(0, 2)) for _ in range(2 * rank)]
+    made = [
+        (size - 1) * step + (k - 1) * dilation + 1 - before - after
+        for size, step, k, dilation, before, after in zip(
+            sizes, strides, kernel, dilations, pads[:rank], pads[rank:], strict=True
+        )
+    ]
+    assume(min(made) > 0)
+    inputs = [array(batch, 2 * groups, *sizes), array(2 * groups, each, *kernel), array(each * groups)]
+    attributes = {"group": groups, "strides": strides, "dilations": dilations, "pads": pads}
+    same("ConvTranspose", inputs, tolerance=1e-4, **attributes)
+
+
+def test_the_columns_of_some_channels_at_a_time_take_little_memory() -> None:
+    inputs = [array(1, 8, 40, 40), array(8, 7, 16, 16), array(7)]
+    attributes = {"strides": [8, 8], "pads": [4, 4, 4, 4]}
+    (wanted,) = same("ConvTranspose", inputs, tolerance=1e-3, **attributes)
+    lowered = lower(ir.from_proto(model("ConvTranspose", inputs, [wanted], (), 20, attributes)), host())
+    assert [one.size for one in lowered.temporaries] == [4 * 16 * 16 * 40 * 40] * 7
+    assert len(lowered.regions) == 14 and len({region.kernel.name for region in lowered.regions}) == 2
+
+
 def test_large_images_are_convolved_in_bands_of_columns_as_large_as_operand_and_result() -> None:
     inputs = [array(1, 8, 90, 90), array(8, 8, 5, 5)]
     (wanted,) = same("Conv", inputs, tolerance=1e-4, pads=[2, 2, 2, 2])
