@@ -2,7 +2,8 @@
 
 Convolutions write vectors of channels: where a result has few of them, most lanes compute nothing. The product has a
 row for each weight of a channel and a column for each pixel, and reaches the processor's peak; summing its columns
-(`routines/transposed.py`) costs a pass over them.
+(`routines/transposed.py`) costs a pass over them. Groups of a few channels have no product: rows are summed, each times
+its weight, as convolutions see zeros between their pixels.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.images.phases import convolution_of, cut_of, has_phases, kernels_of, output_of
 from graphopt.program.regions.images.sources import block_of, result_layout, vector_layout
 from graphopt.program.regions.rounding import convolution_template
-from graphopt.program.regions.routines.transposed import are_gathered
+from graphopt.program.regions.routines.transposed import FEW, are_gathered
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
 from kernels.templates.convolution.problem import Convolution, whole
@@ -40,29 +41,34 @@ def are_columns_faster(
     target, x, result = scope.target, required_input(node, 0), scope.shape(node.outputs[0])
     groups, ones = int_attribute(node, "group", 1), (1,) * len(weights[2:])
     strides = ints_attribute(node, "strides", ones)
-    if scope.steady or target.is_gpu or groups > 1 or strides == ones or scope.dtype(x) is not DType.F32:
+    if scope.steady or target.is_gpu or strides == ones or scope.dtype(x) is not DType.F32:
         return False
     shape = scope.shape(x)
-    (batch, depth, *size), rows = shape, prod(weights[1:])
+    (batch, channels, *size), rows = shape, prod(weights[1:])
+    vectors = are_gathered(weights[-1], size[-1])
+    if groups > 1 and not (channels // groups <= FEW and vectors):
+        return False
     given = scope.images[x].layout if x in scope.images else layout_of(shape, "NCHW")
-    final = vector_layout(result, block_of(target))
-    stride = whole(strides, 1)
-    if ints_attribute(node, "dilations", ones) == ones and has_phases(stride, whole(result[2:], 1)):
+    final, stride = vector_layout(result, block_of(target)), whole(strides, 1)
+    phases = groups == 1 and ints_attribute(node, "dilations", ones) == ones
+    if phases and has_phases(stride, whole(result[2:], 1)):
         pads = whole(cut_of(node, size, result[2:], weights[2:], strides), 0)
-        width = final.block if final.order == "NCHWc" else result[1]
         if final.order == "NCHWc" and result[1] % final.block:
-            final, width = layout_of(result, "NHWC"), result[1]
+            final = layout_of(result, "NHWC")
         problems = [
-            convolution_of(taps, given, output_of(result, stride, number, final, width))
+            convolution_of(taps, given, output_of(result, stride, number, final, final.block))
             for number, taps in kernels_of(whole(weights[2:], 1), stride, pads)
         ]
     else:
         problems = [otherwise()]
     as_convolutions = sum(scope.likely(convolution_template(scope, node, one), one) for one in problems)
-    product, passing = Gemm(rows, prod(size), depth, (batch,), constant_b=False), batch * rows * prod(size)
-    cycles, moved = GATHERED if are_gathered(weights[-1], size[-1]) else SUMMED, 2 * DType.F32.bytes * passing
-    as_columns = scope.likely(GEMM, product) + nanoseconds(cycles * passing + moved / target.rate(moved), target)
-    as_columns += sum(
-        turning(one, target) for one in (given, result_layout(scope, node.outputs[0])) if one.order == "NCHWc"
-    )
+    passing = batch * rows * prod(size)
+    if groups > 1:  # rows of the operand are summed, times their weights
+        as_columns = nanoseconds(GATHERED * passing * channels, target)
+    else:
+        moved = 2 * DType.F32.bytes * passing
+        as_columns = scope.likely(GEMM, Gemm(rows, prod(size), channels, (batch,), constant_b=False))
+        as_columns += nanoseconds((GATHERED if vectors else SUMMED) * passing + moved / target.rate(moved), target)
+    lie = given, result_layout(scope, node.outputs[0])
+    as_columns += sum(turning(one, target) for one in lie if one.order == "NCHWc")
     return SURELY * as_columns < as_convolutions

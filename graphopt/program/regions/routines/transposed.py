@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 from graphopt.program.regions.routines.convolving import (
@@ -34,6 +35,7 @@ from kernels.routine.writer import (
 from kernels.tensor.expression import Expression, ExpressionLike
 
 PIECE, MOST_PIECES = 1 << 20, 16  # bytes of columns of some channels, and how many such pieces there are at most
+FEW = 4  # channels of a group that are summed without a product
 MOST_TAPS, LEAST_ROW = 32, 16  # taps along a row, each of which is a loop of its own; pixels that such a loop pays for
 Term = Callable[[Expression], Callable[[Expression], Expression]]  # by place in a window, then by window
 
@@ -88,6 +90,10 @@ def conv_transpose(node: Defined) -> None:
         unfolded(node, turned, _turned_weights(node, groups, depth, each, kernel), groups)
         return
     unfolded_bytes = 4 * images * groups * rows * points
+    in_f32 = {node.dtype(0), node.dtype(1), node.output_dtype(0)} == {DType.F32}
+    if in_products and in_f32 and depth <= FEW and are_gathered(kernel[-1], count[-1]):
+        _gathered(node, None)
+        return
     if unfolded_bytes > MOST_COLUMNS or not in_products:
         _summed(node, None)
         return
@@ -99,7 +105,7 @@ def conv_transpose(node: Defined) -> None:
             columns = node.temporary(DType.F32, (some, groups, wanted, points))
             a = View(weights.buffer, DType.F32, (some, groups, wanted, depth), (0, depth * rows, 1, rows))
             node.product(a, b, columns, a_start=channel * prod(kernel), b_start=first * channels * points)
-            summed = _gathered if are_gathered(kernel[-1], count[-1]) else _summed
+            summed = _gathered if are_gathered(kernel[-1], count[-1]) and node.output_dtype(0) is DType.F32 else _summed
             summed(node, columns, first, channel)
 
 
@@ -143,54 +149,76 @@ def are_gathered(taps: int, pixels: int) -> bool:
     return taps <= MOST_TAPS and pixels >= LEAST_ROW
 
 
-def _gathered(node: Defined, columns: View, first: int, channel_first: int) -> None:
-    """Rows of the result, each of the rows of columns that its pixels have: per place in a stride one sum of vectors.
+def _gathered(node: Defined, columns: View | None, first: int = 0, channel_first: int = 0) -> None:
+    """Rows of the result, each of the rows that its pixels have of columns: per place in a stride one sum of vectors.
 
-    Columns are those of all images, or of a part of them from the `first` one on; of all channels, or of some.
+    Columns are those of all images, or of a part of them from the `first` one on; of all channels, or of some. Without
+    columns the rows are those of the operand, times their weights: so it is where a group has few channels.
     """
-    shape = node.output_shape(0)
-    (*outer, width), kernel, count = shape[2:], node.shape(1)[2:], node.shape(0)[2:]
-    rank, points = len(kernel), prod(count)
+    shape, (_, channels, *count) = node.output_shape(0), node.shape(0)
+    each, *kernel = node.shape(1)[1:]
+    (*outer, width), rank, points = shape[2:], len(kernel), prod(count)
+    depth = channels // node.integer("group", 1)
     strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
     before, step = _before(node), strides[-1]
     with node.stage() as w:
-        made = _made(node, columns, first, channel_first)
-        y, source, bias = w.writes(made), w.reads(columns), _bias(node, made, channel_first)
+        made = node.output(0) if columns is None else _made(node, columns, first, channel_first)
+        y, bias = w.writes(made), _bias(node, made, channel_first)
+        source = w.reads(node.input(0) if columns is None else columns)
+        weights = w.reads(node.input(1)) if columns is None else None
         sums = w.scratch(DType.F32, (step, -(-width // step)))
-        with w.shared(*y.shape[:2], *outer) as (image, channel, *row):
+
+        def add(row: Expression, between: int, weight: Callable[[int], Expression] | None) -> None:
+            """Add what each tap has of a row that begins there; the next tap's lies so many elements behind."""
+            for tap in range(kernel[-1]):
+                moved, phase = divmod(tap * dilations[-1] - before[-1], step)
+                low, high = max(0, moved), min(count[-1] + moved, -(-(width - phase) // step))
+                base = w.local(DType.I64, row + (tap * between - moved))
+                factor = None if weight is None else w.local(DType.F32, weight(tap))
+                with w.loop(high, low) as at:
+                    here, one = sums.shape[1] * phase + at, source.at(base + at)
+                    sums.put(here, sums.at(here) + (one if factor is None else factor * one))
+
+        with w.shared(*y.shape[:2], *outer) as (image, channel, *pixels):
             start: Expression = number(0, DType.F32)
             if bias is not None:
-                start = w.local(DType.F32, as_type(w.reads(bias).at(channel), DType.F32))
+                start = w.local(DType.F32, w.reads(bias).at(channel))
             with w.loop(prod(sums.shape)) as at:
                 sums.put(at, start)
             plane = w.local(DType.I64, image * y.shape[1] + channel)
             with w.loops(*kernel[:-1]) as places:
-                flat: Expression = plane
+                place: Expression = integer(0)
                 window: Expression = integer(0)
                 inside: Expression = number(True, DType.BOOL)
-                for axis, (place, pixel) in enumerate(zip(places, row, strict=True)):
-                    ahead = w.local(DType.I64, pixel + before[axis] - place * dilations[axis])
+                for axis, (one, pixel) in enumerate(zip(places, pixels, strict=True)):
+                    ahead = w.local(DType.I64, pixel + before[axis] - one * dilations[axis])
                     at_window = w.local(DType.I64, quotient(ahead, strides[axis]))
                     fits = both(ge(ahead, 0), eq(at_window * strides[axis], ahead))
                     inside = both(inside, both(fits, lt(at_window, count[axis])))
-                    flat, window = flat * kernel[axis] + place, window * count[axis] + at_window
+                    place, window = place * kernel[axis] + one, window * count[axis] + at_window
                 with w.when(inside):
-                    line_start = w.local(DType.I64, flat * kernel[-1] * points + window * count[-1])
-                    for tap in range(kernel[-1]):
-                        moved, phase = divmod(tap * dilations[-1] - before[-1], step)
-                        low, high = max(0, moved), min(count[-1] + moved, -(-(width - phase) // step))
-                        base = w.local(DType.I64, line_start + (tap * points - moved))
-                        with w.loop(high, low) as at:
-                            here = sums.shape[1] * phase + at
-                            sums.put(here, sums.at(here) + source.at(base + at))
+                    if weights is None:
+                        rows = w.local(DType.I64, (plane * prod(kernel[:-1]) + place) * kernel[-1])
+                        add(rows * points + window * count[-1], points, None)
+                    else:
+                        group = w.local(DType.I64, quotient(channel, each))
+                        with w.loop(depth) as one:
+                            own = w.local(DType.I64, group * depth + one)
+                            pair = own * each + remainder(channel, each)
+                            taps = w.local(DType.I64, (pair * prod(kernel[:-1]) + place) * kernel[-1])
+                            row = (image * channels + own) * points + window * count[-1]
+                            add(row, 0, partial(_weight, weights, taps))
             line_of: Expression = plane
-            for pixel, size in zip(row, outer, strict=True):
+            for pixel, size in zip(pixels, outer, strict=True):
                 line_of = line_of * size + pixel
             first_pixel = w.local(DType.I64, line_of * width)
             for phase in range(min(step, width)):
                 with w.loop(-(-(width - phase) // step)) as at:
-                    value = sums.at(sums.shape[1] * phase + at)
-                    y.put(first_pixel + at * step + phase, as_type(value, y.dtype))
+                    y.put(first_pixel + at * step + phase, sums.at(sums.shape[1] * phase + at))
+
+
+def _weight(weights: Grid, taps: Expression, tap: int) -> Expression:
+    return weights.at(taps + tap)
 
 
 def _made(node: Defined, columns: View, first: int, channel_first: int) -> View:
