@@ -1,8 +1,9 @@
 """Depthwise convolution: each channel by itself, a vector of channels at a time.
 
-A tile is some columns of one row. An input vector is loaded once and serves all taps that see it. Rows that see the
-whole kernel are written out, with the weights in registers, where they fit; all others run a loop over the kernel's
-rows. Where several outputs see the same input channel, a part of a vector is loaded, and each of its lanes repeated.
+A tile is some columns of one row; over volumes the planes of the kernel are a loop around it. An input vector is loaded
+once and serves all taps that see it. Rows that see the whole kernel are written out, with the weights in registers,
+where they fit; all others run a loop over the kernel's rows. Where several outputs see the same input channel, a part
+of a vector is loaded, and each of its lanes repeated.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,12 +73,17 @@ def applies(problem: Convolution, target: Target) -> bool:
     """Whether each channel stands alone and channels lie side by side in input and output alike."""
     lanes, ones = target.lanes(), (1, 1, 1)
     orders = [(one.order, one.block if one.order == "NCHWc" else 0) for one in (problem.input, problem.output)]
-    plane = problem.kernel[0] == problem.input.size[0] == problem.output.size[0] == 1
+    plane = is_plane(problem) or not of_any_sides(problem)
     alone = problem.input.channels == problem.output.channels == 1
     alone |= problem.sees_one_channel and lanes % problem.width == 0
     wide = problem.weights_dtype is DType.F32  # a few weights for each channel: they are not worth widening
     alike = orders[0] == orders[1] and side_by_side(problem.input, lanes)
     return wide and plane and alike and alone and problem.input_dilations == ones
+
+
+def is_plane(problem: Convolution) -> bool:
+    """Whether images and kernel have no depth."""
+    return problem.kernel[0] == problem.input.size[0] == problem.output.size[0] == 1 and not problem.pads[0]
 
 
 def candidates(problem: Convolution, target: Target) -> tuple[Depthwise, ...]:
@@ -117,7 +124,7 @@ def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> floa
     """
     speed, lanes = target.core, target.lanes()
     height, width = problem.output.size[1:]
-    tiles = -(-height // candidate.rows) * -(-width // candidate.columns)
+    tiles = -(-height // candidate.rows) * -(-width // candidate.columns) * problem.output.size[0]
     seen = (candidate.columns - 1) * problem.strides[2] + problem.reach[2]
     rows_seen = (candidate.rows - 1) * problem.strides[1] + problem.kernel[1]
     products = candidate.rows * candidate.columns * problem.kernel[1] * problem.kernel[2] / speed.products
@@ -127,7 +134,7 @@ def estimate(problem: Convolution, candidate: Depthwise, target: Target) -> floa
     held = (problem.kernel[1] * problem.input.size[2] + width) * target.vector_bytes <= target.l1 // 2
     if not held:
         each = beside(each, seen * rows_seen * target.vector_bytes / speed.l2)
-    each += outputs + (10.0 if candidate.unrolled else 30.0)
+    each = each * problem.kernel[0] + outputs + (10.0 if candidate.unrolled else 30.0)
     return nanoseconds(tiles * each * vectors_of(problem.output, lanes) * problem.output.batch, target)
 
 
@@ -141,9 +148,7 @@ class DepthwisePacking:
     @property
     def elements(self) -> int:
         """Elements of all vectors."""
-        return (
-            vectors_of(self.problem.output, self.lanes) * self.lanes * self.problem.kernel[1] * self.problem.kernel[2]
-        )
+        return vectors_of(self.problem.output, self.lanes) * self.lanes * prod(self.problem.kernel)
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The packed weights."""
@@ -173,6 +178,15 @@ def build(problem: Convolution, candidate: Depthwise, target: Target, name: str 
 DEPTHWISE = Template("depthwise", Convolution, candidates, build, estimate)
 
 
+class _Planes(NamedTuple):
+    """Which plane of the output is made, and what it sees."""
+
+    number: Value
+    seen: Value | None  # planes of the kernel; None: there is one alone
+    elements: Value  # from the image's first plane to the first that is seen
+    weights: Amount  # likewise of a vector's weights
+
+
 class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
     def __init__(self, problem: Convolution, candidate: Depthwise, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
@@ -185,8 +199,9 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         self.columns = columns_of_any_size(self.across, size) if self.of_any_sides else column_kinds(self.across, size)
         self.vectors = vectors_of(problem.output, self.lanes)
         height = problem.output.size[1]
+        self.is_plane = is_plane(problem)
         self.dims = (
-            problem.output.batch, -(-self.vectors // candidate.vector_stretch),
+            problem.output.batch * problem.output.size[0], -(-self.vectors // candidate.vector_stretch),
             (height + candidate.row_stretch - 1) // candidate.row_stretch,
         )  # fmt: skip
 
@@ -207,23 +222,42 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
             first = f.mul(part, candidate.row_stretch)
             last = f.minimum(f.add(first, candidate.row_stretch), f.integer(problem.output.size[1]))
         begin = f.mul(stretch, candidate.vector_stretch)
+        image, plane = unravel(f, image, (problem.output.batch, problem.output.size[0]))
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         end = f.add(begin, candidate.vector_stretch)
+        planes = self._planes(f, plane)
         each_vector(
-            f, problem.output, self.lanes, begin, end, partial(self._vector, f, pointers, image, x, first, last)
+            f, problem.output, self.lanes, begin, end, partial(self._vector, f, pointers, planes, image, x, first, last)
         )
 
+    def _planes(self, f: Function, plane: Value) -> _Planes:
+        """The planes that one of the output sees."""
+        if self.is_plane:
+            return _Planes(plane, None, f.integer(0), 0)
+        problem = self.problem
+        start = f.add(f.mul(plane, problem.strides[0]), -problem.pads[0])
+        step = f.integer(problem.dilations[0])
+        outside = f.maximum(f.sub(f.integer(0), start), f.integer(0))
+        low = f.binary("udiv", f.add(outside, problem.dilations[0] - 1), step)
+        room = f.maximum(f.sub(f.integer(problem.input.size[0]), start), f.integer(0))
+        end = f.minimum(f.binary("udiv", f.add(room, problem.dilations[0] - 1), step), f.integer(problem.kernel[0]))
+        first = f.add(start, f.mul(low, problem.dilations[0]))
+        taps = problem.kernel[1] * problem.kernel[2] * self.lanes
+        return _Planes(plane, f.sub(end, low), f.mul(first, problem.input.plane_stride), f.mul(low, taps))
+
     def _vector(
-        self, f: Function, pointers: dict[str, Value], image: Value, x: Value, first: Amount, last: Amount, valid: int
-    ) -> Callable[[Value, tuple[Value, ...]], None]:
+        self, f: Function, pointers: dict[str, Value], planes: _Planes, image: Value, x: Value, first: Amount,
+        last: Amount, valid: int,
+    ) -> Callable[[Value, tuple[Value, ...]], None]:  # fmt: skip
         problem = self.problem
         layout = problem.input
         corner = layout.position(0, 0, layout.before)
-        taps = problem.kernel[1] * problem.kernel[2]
+        taps = prod(problem.kernel)
 
         def vector(number: Value, _: tuple[Value, ...]) -> None:
             at = f.at(x, f.add(vector_at(f, layout, number, self.lanes // problem.width), corner))
-            weights = f.at(pointers[WEIGHTS], f.mul(number, taps * self.lanes))
+            at = f.at(at, planes.elements)
+            weights = f.at(f.at(pointers[WEIGHTS], f.mul(number, taps * self.lanes)), planes.weights)
 
             def tile(down: Rows, across: Columns, row: Value, column: Value, several: int) -> None:
                 low, seen = taps_of_row(f, problem, down, row)
@@ -233,7 +267,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
                     f.add(f.mul(column, problem.strides[2]), -problem.pads[2]), layout.column_stride
                 )  # fmt: skip
                 variables = variables_at(
-                    f, problem, (image, f.integer(0), f.integer(0)), f.mul(number, self.lanes),
+                    f, problem, (image, planes.number, f.integer(0)), f.mul(number, self.lanes),
                     problem.output.channels, row, column,
                 )  # fmt: skip
                 y = output_at(f, problem, pointers[OUTPUT], variables)
@@ -241,7 +275,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
                 source = f.at(at, f.add(from_row, from_column))
                 from_weights = f.at(weights, f.mul(low, problem.kernel[2] * self.lanes))
                 whole = self.candidate.unrolled and not down.at_border and down.high - down.low == problem.kernel[1]
-                count = () if whole else (seen,)
+                count = (() if planes.seen is None else (planes.seen,)) + (() if whole else (seen,))
                 if across.at_border:
                     left = f.add(f.mul(column, problem.strides[2]), -problem.pads[2])
                     count = (*count, left, f.sub(f.integer(problem.output.size[2]), column))
@@ -252,7 +286,7 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         return vector
 
     def _function(self, across: Columns, valid: int, whole: bool, several: int) -> str:
-        """f(x, weights, y, [rows of the kernel,] operands of the epilogue...): one tile."""
+        """f(x, weights, y, [planes and] [rows of the kernel,] operands of the epilogue...): one tile."""
         kind = "border" if across.at_border else "inside" if self.of_any_sides else self.columns.index(across)
         name = f"{self.name}_{f'whole{several}' if whole else 'rows'}_{kind}_{valid}"
         if self.module.has(name):
@@ -265,18 +299,26 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
                 Parameter("x", "ptr", "noalias nocapture readonly"),
                 Parameter("weights", "ptr", "noalias nocapture readonly"),
                 Parameter("y", "ptr", "nocapture"),
+                *(() if self.is_plane else (Parameter("planes", "i64"),)),
                 *(() if whole else (Parameter("rows", "i64"),)),
                 *((Parameter("left", "i64"), Parameter("columns", "i64")) if across.at_border else ()),
                 *parameters_of(problem.epilogue),
             ),
         )
         pixels = [(row, column) for row in range(several) for column in range(across.size)]
-        sums = dict.fromkeys(pixels, f.number(self.kind, 0))
-        if whole:
-            self._whole(f, across, valid, several, sums)
-        else:
-            made = f.loop(0, f.parameter("rows"), 1, self._kernel_row(f, across, valid), [sums[one] for one in pixels])
-            sums = dict(zip(pixels, made, strict=True))
+
+        def plane(number: Value, carried: tuple[Value, ...]) -> list[Value]:
+            x = f.at(f.parameter("x"), f.mul(number, problem.dilations[0] * problem.input.plane_stride))
+            weights = f.at(f.parameter("weights"), f.mul(number, problem.kernel[1] * problem.kernel[2] * self.lanes))
+            if whole:
+                sums = dict(zip(pixels, carried, strict=True))
+                self._whole(f, across, valid, several, sums, x, weights)
+                return [sums[one] for one in pixels]
+            return list(f.loop(0, f.parameter("rows"), 1, self._kernel_row(f, across, valid, x, weights), carried))
+
+        planes: Amount = 1 if self.is_plane else f.parameter("planes")
+        made = f.loop(0, planes, 1, plane, [f.number(self.kind, 0)] * len(pixels))
+        sums = dict(zip(pixels, made, strict=True))
         if across.at_border:
             for column in range(across.size):
                 exists = f.compare("ult", f.integer(column), f.parameter("columns"))
@@ -292,31 +334,32 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         store_pixels(f, self.problem, leaves, f.parameter("y"), tuple(sums), tuple(sums.values()), (valid,))
 
     def _whole(
-        self, f: Function, across: Columns, valid: int, several: int, sums: dict[tuple[int, int], Value]
-    ) -> None:
+        self, f: Function, across: Columns, valid: int, several: int, sums: dict[tuple[int, int], Value], start: Value,
+        weights: Value,
+    ) -> None:  # fmt: skip
         """Some rows of outputs that see the whole kernel: input rows from top to bottom, each for all that see it."""
         problem = self.problem
-        taps = [self._weight(f, f.parameter("weights"), tap) for tap in range(problem.kernel[1] * problem.kernel[2])]
+        taps = [self._weight(f, weights, tap) for tap in range(problem.kernel[1] * problem.kernel[2])]
         seen: dict[int, list[tuple[int, int]]] = {}
         for row in range(several):
             for tap in range(problem.kernel[1]):
                 seen.setdefault(row * problem.strides[1] + tap * problem.dilations[1], []).append((row, tap))
         for place in sorted(seen):
-            x = f.at(f.parameter("x"), place * problem.input.row_stride)
+            x = f.at(start, place * problem.input.row_stride)
             for value, column, tap in self._inputs(f, across, valid, x):
                 for row, row_tap in seen[place]:
                     weight = taps[row_tap * problem.kernel[2] + tap]
                     sums[row, column] = f.fma(value, weight, sums[row, column])
 
     def _kernel_row(
-        self, f: Function, across: Columns, valid: int
+        self, f: Function, across: Columns, valid: int, start: Value, first: Value
     ) -> Callable[[Value, tuple[Value, ...]], list[Value]]:
         """The body of a loop over the kernel's rows, for one row of outputs."""
         problem = self.problem
 
         def body(number: Value, carried: tuple[Value, ...]) -> list[Value]:
-            x = f.at(f.parameter("x"), f.mul(number, problem.dilations[1] * problem.input.row_stride))
-            weights = f.at(f.parameter("weights"), f.mul(number, problem.kernel[2] * self.lanes))
+            x = f.at(start, f.mul(number, problem.dilations[1] * problem.input.row_stride))
+            weights = f.at(first, f.mul(number, problem.kernel[2] * self.lanes))
             taps = [self._weight(f, weights, tap) for tap in range(problem.kernel[2])]
             sums = list(carried)
             for value, column, tap in self._inputs(f, across, valid, x):
