@@ -109,10 +109,11 @@ def true_ones(node: ir.Node, facts: Knowledge) -> dims.Dim | None:
 def _sums_all(node: ir.Node, facts: Knowledge) -> bool:
     """Whether a ReduceSum has no axes left."""
     axes = nodes.input_at(node, 1)
-    rank = facts.shape(node.inputs[0]) if node.inputs[0] is not None else None
+    shape = facts.shape(node.inputs[0]) if node.inputs[0] is not None else None
+    rank = len(shape or ())
     asked = facts.ints(axes) if axes is not None else nodes.ints_attribute(node, "axes", ())
     if asked:
-        return rank is not None and len({axis % len(rank) for axis in asked}) == len(rank)
+        return rank > 0 and len({axis % rank for axis in asked}) == rank
     return asked is not None and not nodes.int_attribute(node, "noop_with_empty_axes", 0)
 
 

@@ -2,7 +2,7 @@
 
 Convolutions write vectors of channels: where a result has few of them, most lanes compute nothing. The product has a
 row for each weight of a channel and a column for each pixel, and reaches the processor's peak; summing its columns
-(`routines/transposed.py`) costs a pass over them. Groups of a few channels have no product: rows are summed, each times
+(`routines/row_sums.py`) costs a pass over them. Groups of a few channels have no product: rows are summed, each times
 its weight, as convolutions see zeros between their pixels.
 """
 
@@ -19,7 +19,7 @@ from graphopt.program.regions.images.image import layout_of
 from graphopt.program.regions.images.phases import convolution_of, cut_of, has_phases, kernels_of, output_of
 from graphopt.program.regions.images.sources import block_of, result_layout, vector_layout
 from graphopt.program.regions.rounding import convolution_template
-from graphopt.program.regions.routines.transposed import FEW, are_gathered
+from graphopt.program.regions.routines.row_sums import FEW, PIECE, are_bands, are_gathered
 from graphopt.program.regions.scope import Scope
 from kernels.dtype import DType
 from kernels.templates.convolution.problem import Convolution, whole
@@ -45,9 +45,11 @@ def are_columns_faster(
         return False
     shape = scope.shape(x)
     (batch, channels, *size), rows = shape, prod(weights[1:])
-    vectors = are_gathered(weights[-1], size[-1])
+    vectors, bands = are_gathered(weights[-1], size[-1]), are_bands(groups, weights[1], weights[2:], size)
     if groups > 1 and not (channels // groups <= FEW and vectors):
         return False
+    if groups == 1 and DType.F32.bytes * prod(weights[2:]) * prod(size) > PIECE and not bands:
+        return False  # the columns of one channel take much memory
     given = scope.images[x].layout if x in scope.images else layout_of(shape, "NCHW")
     final, stride = vector_layout(result, block_of(target)), whole(strides, 1)
     phases = groups == 1 and ints_attribute(node, "dilations", ones) == ones

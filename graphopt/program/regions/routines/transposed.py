@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import prod
 
 from graphopt.program.regions.routines.convolving import (
@@ -13,6 +12,18 @@ from graphopt.program.regions.routines.convolving import (
     parts,
     unfolded,
     widened,
+)
+from graphopt.program.regions.routines.row_sums import (
+    FEW,
+    MOST_PIECES,
+    are_bands,
+    are_gathered,
+    bias_of,
+    cut_before,
+    made_of,
+    pieces,
+    sum_in_bands,
+    sum_rows,
 )
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.windows import Windows, line
@@ -34,9 +45,6 @@ from kernels.routine.writer import (
 )
 from kernels.tensor.expression import Expression, ExpressionLike
 
-PIECE, MOST_PIECES = 1 << 20, 16  # bytes of columns of some channels, and how many such pieces there are at most
-FEW = 4  # channels of a group that are summed without a product
-MOST_TAPS, LEAST_ROW = 32, 16  # taps along a row, each of which is a loop of its own; pixels that such a loop pays for
 Term = Callable[[Expression], Callable[[Expression], Expression]]  # by place in a window, then by window
 
 
@@ -92,31 +100,27 @@ def conv_transpose(node: Defined) -> None:
     unfolded_bytes = 4 * images * groups * rows * points
     in_f32 = {node.dtype(0), node.dtype(1), node.output_dtype(0)} == {DType.F32}
     if in_products and in_f32 and depth <= FEW and are_gathered(kernel[-1], count[-1]):
-        _gathered(node, None)
+        sum_rows(node, None, node.output(0))
         return
     if unfolded_bytes > MOST_COLUMNS or not in_products:
         _summed(node, None)
         return
     weights, x = widened(node, node.input(1)), widened(node, node.input(0))
+    if in_f32 and are_bands(groups, each, kernel, count) and images <= MOST_PIECES:
+        for image in range(images):
+            sum_in_bands(node, weights, x, image)
+        return
     for first, some in parts(node, unfolded_bytes):
         b = View.dense(x.buffer, DType.F32, (some, groups, depth, points))
-        for channel, results in _pieces(some * groups, each, 4 * prod(kernel) * points):
+        for channel, results in pieces(some * groups, each, 4 * prod(kernel) * points):
             wanted = results * prod(kernel)
             columns = node.temporary(DType.F32, (some, groups, wanted, points))
             a = View(weights.buffer, DType.F32, (some, groups, wanted, depth), (0, depth * rows, 1, rows))
             node.product(a, b, columns, a_start=channel * prod(kernel), b_start=first * channels * points)
-            summed = _gathered if are_gathered(kernel[-1], count[-1]) and node.output_dtype(0) is DType.F32 else _summed
-            summed(node, columns, first, channel)
-
-
-def _pieces(matrices: int, channels: int, bytes_each: int) -> list[tuple[int, int]]:
-    """The first channel of the result and the number of channels whose columns are there at once.
-
-    Columns of one product stay in a cache, and take little memory beside it, where there is only one.
-    """
-    wanted = min(-(-channels * bytes_each // PIECE), MOST_PIECES, channels) if matrices == 1 else 1
-    each = -(-channels // max(wanted, 1))
-    return [(first, min(each, channels - first)) for first in range(0, channels, each)]
+            if are_gathered(kernel[-1], count[-1]) and node.output_dtype(0) is DType.F32:
+                sum_rows(node, columns, made_of(node, columns, first, channel), channel)
+            else:
+                _summed(node, columns, first, channel)
 
 
 def _turned(node: Defined, kernel: Sequence[int]) -> Windows | None:
@@ -126,7 +130,7 @@ def _turned(node: Defined, kernel: Sequence[int]) -> Windows | None:
         return None
     dilations = node.integers("dilations", ones)
     before = tuple(
-        (k - 1) * step - cut for k, step, cut in zip(kernel, dilations, _before(node), strict=True)
+        (k - 1) * step - cut for k, step, cut in zip(kernel, dilations, cut_before(node), strict=True)
     )  # fmt: skip
     return Windows(node.shape(0)[2:], node.output_shape(0)[2:], tuple(kernel), ones, dilations, before, ones)
 
@@ -144,94 +148,6 @@ def _turned_weights(node: Defined, groups: int, depth: int, each: int, kernel: S
     return made
 
 
-def are_gathered(taps: int, pixels: int) -> bool:
-    """Whether rows of so many pixels are summed by vectors, under a kernel of so many taps."""
-    return taps <= MOST_TAPS and pixels >= LEAST_ROW
-
-
-def _gathered(node: Defined, columns: View | None, first: int = 0, channel_first: int = 0) -> None:
-    """Rows of the result, each of the rows that its pixels have of columns: per place in a stride one sum of vectors.
-
-    Columns are those of all images, or of a part of them from the `first` one on; of all channels, or of some. Without
-    columns the rows are those of the operand, times their weights: so it is where a group has few channels.
-    """
-    shape, (_, channels, *count) = node.output_shape(0), node.shape(0)
-    each, *kernel = node.shape(1)[1:]
-    (*outer, width), rank, points = shape[2:], len(kernel), prod(count)
-    depth = channels // node.integer("group", 1)
-    strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
-    before, step = _before(node), strides[-1]
-    with node.stage() as w:
-        made = node.output(0) if columns is None else _made(node, columns, first, channel_first)
-        y, bias = w.writes(made), _bias(node, made, channel_first)
-        source = w.reads(node.input(0) if columns is None else columns)
-        weights = w.reads(node.input(1)) if columns is None else None
-        sums = w.scratch(DType.F32, (step, -(-width // step)))
-
-        def add(row: Expression, between: int, weight: Callable[[int], Expression] | None) -> None:
-            """Add what each tap has of a row that begins there; the next tap's lies so many elements behind."""
-            for tap in range(kernel[-1]):
-                moved, phase = divmod(tap * dilations[-1] - before[-1], step)
-                low, high = max(0, moved), min(count[-1] + moved, -(-(width - phase) // step))
-                base = w.local(DType.I64, row + (tap * between - moved))
-                factor = None if weight is None else w.local(DType.F32, weight(tap))
-                with w.loop(high, low) as at:
-                    here, one = sums.shape[1] * phase + at, source.at(base + at)
-                    sums.put(here, sums.at(here) + (one if factor is None else factor * one))
-
-        with w.shared(*y.shape[:2], *outer) as (image, channel, *pixels):
-            start: Expression = number(0, DType.F32)
-            if bias is not None:
-                start = w.local(DType.F32, w.reads(bias).at(channel))
-            with w.loop(prod(sums.shape)) as at:
-                sums.put(at, start)
-            plane = w.local(DType.I64, image * y.shape[1] + channel)
-            with w.loops(*kernel[:-1]) as places:
-                place: Expression = integer(0)
-                window: Expression = integer(0)
-                inside: Expression = number(True, DType.BOOL)
-                for axis, (one, pixel) in enumerate(zip(places, pixels, strict=True)):
-                    ahead = w.local(DType.I64, pixel + before[axis] - one * dilations[axis])
-                    at_window = w.local(DType.I64, quotient(ahead, strides[axis]))
-                    fits = both(ge(ahead, 0), eq(at_window * strides[axis], ahead))
-                    inside = both(inside, both(fits, lt(at_window, count[axis])))
-                    place, window = place * kernel[axis] + one, window * count[axis] + at_window
-                with w.when(inside):
-                    if weights is None:
-                        rows = w.local(DType.I64, (plane * prod(kernel[:-1]) + place) * kernel[-1])
-                        add(rows * points + window * count[-1], points, None)
-                    else:
-                        group = w.local(DType.I64, quotient(channel, each))
-                        with w.loop(depth) as one:
-                            own = w.local(DType.I64, group * depth + one)
-                            pair = own * each + remainder(channel, each)
-                            taps = w.local(DType.I64, (pair * prod(kernel[:-1]) + place) * kernel[-1])
-                            row = (image * channels + own) * points + window * count[-1]
-                            add(row, 0, partial(_weight, weights, taps))
-            line_of: Expression = plane
-            for pixel, size in zip(pixels, outer, strict=True):
-                line_of = line_of * size + pixel
-            first_pixel = w.local(DType.I64, line_of * width)
-            for phase in range(min(step, width)):
-                with w.loop(-(-(width - phase) // step)) as at:
-                    y.put(first_pixel + at * step + phase, sums.at(sums.shape[1] * phase + at))
-
-
-def _weight(weights: Grid, taps: Expression, tap: int) -> Expression:
-    return weights.at(taps + tap)
-
-
-def _made(node: Defined, columns: View, first: int, channel_first: int) -> View:
-    """Where the sums of columns belong: some images of the result, or some channels of one."""
-    channels = columns.shape[1] * columns.shape[2] // prod(node.shape(1)[2:])
-    return node.output(0).sliced(0, first, columns.shape[0]).sliced(1, channel_first, channels)
-
-
-def _bias(node: Defined, made: View, channel_first: int) -> View | None:
-    """The numbers of these channels; those of a group follow one another, as groups do."""
-    return node.input(2).sliced(0, channel_first, made.shape[1]) if node.has(2) else None
-
-
 def _summed(node: Defined, columns: View | None, first: int = 0, channel_first: int = 0) -> None:
     """Planes of the result: the bias, and the windows on it; from columns or, without them, channel by channel.
 
@@ -243,10 +159,10 @@ def _summed(node: Defined, columns: View | None, first: int = 0, channel_first: 
     depth, points, places = channels // groups, prod(count), prod(kernel)
     rank = len(kernel)
     strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
-    geometry = (shape[2:], count, kernel, strides, dilations, _before(node))
+    geometry = (shape[2:], count, kernel, strides, dilations, cut_before(node))
     with node.stage() as w:
-        made = node.output(0) if columns is None else _made(node, columns, first, channel_first)
-        y, (images, results), bias = w.writes(made), made.shape[:2], _bias(node, made, channel_first)
+        made = node.output(0) if columns is None else made_of(node, columns, first, channel_first)
+        y, (images, results), bias = w.writes(made), made.shape[:2], bias_of(node, made, channel_first)
         source = w.reads(node.input(0) if columns is None else columns)
         weights = w.reads(node.input(1)) if columns is None else None
         totals = w.scratch(kind, (prod(shape[2:]),))
@@ -278,24 +194,6 @@ def _summed(node: Defined, columns: View | None, first: int = 0, channel_first: 
                     _add_windows(w, totals, *geometry, term)
             with w.loop(prod(shape[2:])) as at:
                 y.put(plane * prod(shape[2:]) + at, as_type(totals.at(at), y.dtype))
-
-
-def _before(node: Defined) -> tuple[int, ...]:
-    """How much is cut off the start of each dim: by `pads`, or by what the result's dims leave over."""
-    size, out, kernel = node.shape(0)[2:], node.output_shape(0)[2:], node.shape(1)[2:]
-    rank, automatic = len(kernel), node.text("auto_pad", "NOTSET")
-    if automatic == "VALID":
-        return (0,) * rank
-    if automatic == "NOTSET" and not node.integers("output_shape"):
-        return node.integers("pads", (0,) * (2 * rank))[:rank]
-    strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
-    more = node.integers("output_padding", (0,) * rank)
-    found = []
-    for axis in range(rank):
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
-        total = max(0, strides[axis] * (size[axis] - 1) + more[axis] + reach - out[axis])
-        found.append(total // 2 if automatic == "SAME_UPPER" else total - total // 2)
-    return tuple(found)
 
 
 def col2im(node: Defined) -> None:

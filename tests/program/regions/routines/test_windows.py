@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from graphopt.program.regions.lower import lower
+from graphopt.program.regions.routines import row_sums
 from kernels.target import host
 from tests.program.regions.routines.one_node import held, model, same
 from tests.program.regions.running import run_lowered
@@ -103,10 +104,13 @@ def test_with_steps_of_one_a_transposed_convolution_is_a_convolution_of_turned_w
     assert [one.size for one in lowered.temporaries] == [4 * 64 * 4 * 9, 4 * 4 * 9 * 39 * 41]
 
 
-@given(st.data())
-@settings(max_examples=25, deadline=None)
-def test_rows_of_columns_are_gathered_by_places_in_a_stride(data: st.DataObject) -> None:
-    """Rows long enough for vectors, under kernels that overlap, leave gaps, and reach out of the result."""
+@given(st.data(), st.sampled_from([1, 1 << 20]))
+@settings(max_examples=30, deadline=None)
+def test_rows_of_columns_are_gathered_by_places_in_a_stride(data: st.DataObject, piece: int) -> None:
+    """Rows long enough for vectors, under kernels that overlap, leave gaps, and reach out of the result.
+
+    Pieces of one byte are channels alone, and bands of as few rows as there can be.
+    """
     rank, groups = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
     batch, each = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
     depth = data.draw(st.sampled_from([1, 3, 5]))  # of these only five have columns
@@ -125,7 +129,19 @@ def test_rows_of_columns_are_gathered_by_places_in_a_stride(data: st.DataObject)
     assume(min(made) > 0)
     inputs = [array(batch, depth * groups, *sizes), array(depth * groups, each, *kernel), array(each * groups)]
     attributes = {"group": groups, "strides": strides, "dilations": dilations, "pads": pads}
-    same("ConvTranspose", inputs, tolerance=1e-4, **attributes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_sums, "PIECE", piece)
+        same("ConvTranspose", inputs, tolerance=1e-4, **attributes)
+
+
+def test_large_images_of_few_channels_are_summed_in_bands_of_rows() -> None:
+    inputs = [array(2, 8, 60, 60), array(8, 3, 6, 6), array(3)]
+    attributes = {"strides": [2, 2], "pads": [1, 2, 2, 1]}
+    (wanted,) = same("ConvTranspose", inputs, tolerance=1e-4, **attributes)
+    lowered = lower(ir.from_proto(model("ConvTranspose", inputs, [wanted], (), 20, attributes)), host())
+    bands = len(lowered.temporaries) // 2
+    assert bands == 2 and len(lowered.regions) == 2 * bands * 4, "a product, and the sums of three channels"
+    assert max(one.size for one in lowered.temporaries) < 4 * 3 * 36 * 60 * 60 / bands * 1.2
 
 
 def test_the_columns_of_some_channels_at_a_time_take_little_memory() -> None:
