@@ -3,7 +3,7 @@
     SwiGLU(x)  -->  Split, Sigmoid, Mul, Mul
 
 What has a template, a formula or a definition as loops stays: its kernel is faster than those of a body. A body may
-hold operators that have bodies themselves.
+hold operators that have bodies themselves. Einsums of several operands are pairs of them (`contraction.py`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import onnx_ir as ir
 
 from graphopt.model import nodes
 from graphopt.model.bodies import put_bodies
+from graphopt.program.contraction import of_several, put_pairs
 from graphopt.program.regions.lower import has_lowering
 
 
 def expanded(model: ir.Model) -> ir.Model:
     """A model in which bodies stand in the place of such nodes; the same one where there are none."""
-    if not _wanting(model):
+    if not _wanting(model) and not of_several(model):
         return model
     work = model.clone()
+    put_pairs(work)
     put_bodies(work, lambda facts: _wanting(work))
     return work
 

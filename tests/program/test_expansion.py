@@ -5,6 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
+import pytest
+from onnx import helper
 
 import graphopt
 from graphopt.program.expansion import expanded
@@ -83,3 +85,31 @@ def test_a_program_takes_and_gives_short_types_as_ml_dtypes_has_them() -> None:
     assert f.dtype == ml_dtypes.float8_e4m3fn and f.astype("f4").tolist() == [-1.5, 3, 448]
     assert r.dtype == ml_dtypes.int4 and np.array_equal(r, q)
     assert [one.type for one in program.get_outputs()] == ["tensor(bfloat16)", "tensor(float8e4m3fn)", "tensor(int4)"]
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "pairs"),
+    [
+        ("ij,jk,kl->il", [(5, 6), (6, 7), (7, 8)], 2),
+        ("ij,kl,jk->il", [(8, 9), (10, 11), (9, 10)], 2),  # the first two alone would have all labels
+        ("bn,anm,bm->ba", [(4, 5), (7, 5, 6), (4, 6)], 2),  # as PyTorch has its Bilinear
+        ("i,j,k->ijk", [(5,), (6,), (7,)], 2),
+        ("ab, bc, cd, de", [(3, 4), (4, 5), (5, 6), (6, 7)], 3),
+        ("bhqk,bhkd,hdm->bqm", [(2, 4, 9, 9), (2, 4, 9, 8), (4, 8, 16)], 2),
+        ("ii,i,ij->j", [(5, 5), (5,), (5, 3)], 2),
+    ],
+)
+def test_einsums_of_several_operands_are_pairs(equation: str, shapes: list[tuple[int, ...]], pairs: int) -> None:
+    drawn = np.random.default_rng(len(equation))
+    arrays = [drawn.standard_normal(shape).astype(np.float32) for shape in shapes]
+    wanted = np.einsum(equation, *arrays)
+    inputs = [helper.make_tensor_value_info(f"x{at}", 1, shape) for at, shape in enumerate(shapes)]
+    node = helper.make_node("Einsum", [one.name for one in inputs], ["y"], equation=equation)
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", 1, wanted.shape)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = expanded(ir.from_proto(proto))
+    assert [one.op_type for one in found.graph] == ["Einsum"] * pairs
+    assert all(len(one.inputs) == 2 for one in found.graph)
+    program = graphopt.compile(proto, threads=1)
+    feed = dict(zip((one.name for one in inputs), arrays, strict=True))
+    np.testing.assert_allclose(program.run(None, feed)[0], wanted, rtol=1e-4, atol=1e-5)
