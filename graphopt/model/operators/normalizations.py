@@ -115,6 +115,8 @@ OPERATORS = (
     Operator(
         name="LRN", shape=same_as_first, flops=per_element(5), images=(0,), gradient=gradients.local_response
     ),
-    Operator(name="MeanVarianceNormalization", flops=per_element(8), epilogue=True, axes=_listed_axes),
+    Operator(
+        name="MeanVarianceNormalization", shape=same_as_first, flops=per_element(8), epilogue=True, axes=_listed_axes
+    ),
     Operator(name="RotaryEmbedding", flops=per_element(3), part=_rotary_part),
 )  # fmt: skip

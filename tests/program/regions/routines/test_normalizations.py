@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphopt
+from tests import support
 from tests.program.regions.routines.one_node import held, same
 
 DIMS = st.lists(st.integers(1, 6), min_size=2, max_size=4).map(tuple)
@@ -88,6 +90,13 @@ def test_mean_and_variance(axes: list[int]) -> None:
     x = normal((2, 3, 4, 5), "f8")
     found = (x - x.mean(tuple(axes), keepdims=True)) / x.std(tuple(axes), keepdims=True)
     held("MeanVarianceNormalization", [x], [found], axes=axes, tolerance=1e-6)
+
+
+def test_dims_behind_a_normalization_need_not_be_declared() -> None:
+    text = "g (float[2,3,4,5] x) => (float[a,b,c,d] y) { m = MeanVarianceNormalization(x) y = Exp(m) }"
+    program = graphopt.compile(support.model(text, 18), threads=1)
+    assert program.fallback == () and program.verification.passed
+    assert program.run(None, {"x": normal((2, 3, 4, 5), "f4")})[0].shape == (2, 3, 4, 5)
 
 
 @pytest.mark.parametrize("trains", [0, 1])
