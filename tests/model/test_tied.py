@@ -150,7 +150,7 @@ def test_a_decoder_compiles_with_what_a_caller_has_to_say() -> None:
         feed = {"ids": drawn.integers(0, 20, (1, 2)), "mask": np.ones((1, 5), np.int64)}
         feed |= {name: drawn.standard_normal((1, 2, 3, 8)).astype(np.float32) for name in ("k", "v")}
         for array, expected in zip(made.run(None, feed), session(model).run(None, feed), strict=True):
-            np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-6)  # sums of eight products
 
 
 LOOKUP = parsed("""

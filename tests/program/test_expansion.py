@@ -112,4 +112,5 @@ def test_einsums_of_several_operands_are_pairs(equation: str, shapes: list[tuple
     assert all(len(one.inputs) == 2 for one in found.graph)
     program = graphopt.compile(proto, threads=1)
     feed = dict(zip((one.name for one in inputs), arrays, strict=True))
-    np.testing.assert_allclose(program.run(None, feed)[0], wanted, rtol=1e-4, atol=1e-5)
+    some_steps = 16 * np.finfo(np.float32).eps * np.einsum(equation, *map(np.abs, arrays))  # of what is added up
+    assert (np.abs(program.run(None, feed)[0] - wanted) <= some_steps).all()

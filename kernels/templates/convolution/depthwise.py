@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from kernels.templates.builder import Builder
 from kernels.templates.convolution.places import operands_at, output_at, variables_at
 from kernels.templates.convolution.problem import INPUT, OUTPUT, WEIGHTS, Convolution, of_any_sides
 from kernels.templates.convolution.store import store_pixels
-from kernels.templates.convolution.taps import taps_of_row
+from kernels.templates.convolution.taps import Planes, planes_seen, taps_of_row
 from kernels.templates.convolution.windows import (
     Columns,
     Rows,
@@ -178,15 +177,6 @@ def build(problem: Convolution, candidate: Depthwise, target: Target, name: str 
 DEPTHWISE = Template("depthwise", Convolution, candidates, build, estimate)
 
 
-class _Planes(NamedTuple):
-    """Which plane of the output is made, and what it sees."""
-
-    number: Value
-    seen: Value | None  # planes of the kernel; None: there is one alone
-    elements: Value  # from the image's first plane to the first that is seen
-    weights: Amount  # likewise of a vector's weights
-
-
 class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
     def __init__(self, problem: Convolution, candidate: Depthwise, target: Target, name: str) -> None:
         super().__init__(problem, candidate, target, name)
@@ -225,28 +215,13 @@ class _DepthwiseBuilder(Builder[Convolution, Depthwise]):
         image, plane = unravel(f, image, (problem.output.batch, problem.output.size[0]))
         x = f.at(pointers[INPUT], f.mul(image, problem.input.image_stride))
         end = f.add(begin, candidate.vector_stretch)
-        planes = self._planes(f, plane)
+        planes = Planes(plane, None, f.integer(0), 0) if self.is_plane else planes_seen(f, problem, plane, self.lanes)
         each_vector(
             f, problem.output, self.lanes, begin, end, partial(self._vector, f, pointers, planes, image, x, first, last)
         )
 
-    def _planes(self, f: Function, plane: Value) -> _Planes:
-        """The planes that one of the output sees."""
-        if self.is_plane:
-            return _Planes(plane, None, f.integer(0), 0)
-        problem = self.problem
-        start = f.add(f.mul(plane, problem.strides[0]), -problem.pads[0])
-        step = f.integer(problem.dilations[0])
-        outside = f.maximum(f.sub(f.integer(0), start), f.integer(0))
-        low = f.binary("udiv", f.add(outside, problem.dilations[0] - 1), step)
-        room = f.maximum(f.sub(f.integer(problem.input.size[0]), start), f.integer(0))
-        end = f.minimum(f.binary("udiv", f.add(room, problem.dilations[0] - 1), step), f.integer(problem.kernel[0]))
-        first = f.add(start, f.mul(low, problem.dilations[0]))
-        taps = problem.kernel[1] * problem.kernel[2] * self.lanes
-        return _Planes(plane, f.sub(end, low), f.mul(first, problem.input.plane_stride), f.mul(low, taps))
-
     def _vector(
-        self, f: Function, pointers: dict[str, Value], planes: _Planes, image: Value, x: Value, first: Amount,
+        self, f: Function, pointers: dict[str, Value], planes: Planes, image: Value, x: Value, first: Amount,
         last: Amount, valid: int,
     ) -> Callable[[Value, tuple[Value, ...]], None]:  # fmt: skip
         problem = self.problem

@@ -7,8 +7,9 @@ these, and the copy of a window has no more zeros than a tile reads beside the i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from kernels.llvm.function import Function, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.templates.convolution.problem import Convolution
 from kernels.templates.convolution.windows import Rows
 from kernels.templates.grid import Group
@@ -96,3 +97,25 @@ def taps_of_row(f: Function, problem: Convolution, down: Rows, row: Value) -> tu
         return f.integer(down.low), f.integer(down.high - down.low)
     low, end = needed_of_place(f, problem, 1, row, 1)
     return low, f.maximum(f.sub(end, low), f.integer(0))
+
+
+class Planes(NamedTuple):
+    """Which plane of the output is made, and what of the image and the kernel it sees."""
+
+    number: Value
+    seen: Value | None  # planes of the kernel; None: there is one alone
+    elements: Value  # from the image's first plane to the first that is seen
+    weights: Amount  # likewise of a vector's weights
+
+
+def planes_seen(f: Function, problem: Convolution, plane: Value, lanes: int) -> Planes:
+    """The planes that one of the output sees, where each vector of channels has its weights one tap after the other."""
+    start = f.add(f.mul(plane, problem.strides[0]), -problem.pads[0])
+    step = f.integer(problem.dilations[0])
+    outside = f.maximum(f.sub(f.integer(0), start), f.integer(0))
+    low = f.binary("udiv", f.add(outside, problem.dilations[0] - 1), step)
+    room = f.maximum(f.sub(f.integer(problem.input.size[0]), start), f.integer(0))
+    end = f.minimum(f.binary("udiv", f.add(room, problem.dilations[0] - 1), step), f.integer(problem.kernel[0]))
+    first = f.add(start, f.mul(low, problem.dilations[0]))
+    taps = problem.kernel[1] * problem.kernel[2] * lanes
+    return Planes(plane, f.sub(end, low), f.mul(first, problem.input.plane_stride), f.mul(low, taps))
