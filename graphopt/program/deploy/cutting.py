@@ -19,7 +19,6 @@ from graphopt.model.operators.table import MOVEMENTS
 from graphopt.program.regions.fusion import is_anchor, is_elementwise, trees
 from graphopt.program.regions.scope import Scope
 
-PAST, CACHES_END = 4, 6  # inputs of Attention that are keys and values of before
 LEAST_WORK = 2  # kernels between two parts of ONNX Runtime: fewer do not pay for the way in and out
 
 
@@ -68,18 +67,8 @@ def part(scope: Scope, model: ir.Model, segment: Segment) -> ir.Model:
         new.type = scope.facts.known(old).type
         shape = scope.facts.static_shape(old)
         new.shape = None if shape is None else ir.Shape(shape)
-    for node in graph:
-        _name_caches(node)
     functions = [function.clone() for function in model.functions.values()]
     return ir.Model(graph, ir_version=model.ir_version, functions=functions)
-
-
-def _name_caches(node: ir.Node) -> None:
-    """Name the caches of an Attention that has some: ONNX Runtime refuses one that gives none."""
-    if node.op_type == "Attention" and not node.domain and any(node.inputs[PAST:CACHES_END]):
-        node.resize_outputs(max(len(node.outputs), 3))
-        for at, value in enumerate(node.outputs[1:3]):
-            value.name = value.name or f"{node.outputs[0].name}:cache{at}"
 
 
 Needed = dict[ir.Node, tuple[ir.Value, ...]]

@@ -151,7 +151,7 @@ def test_little_work_between_two_parts_stays_with_them() -> None:
 
 
 def test_attention_over_rows_that_data_chooses_behind_others() -> None:
-    """It becomes an Attention with a cache, which ONNX Runtime takes only where it gives caches too."""
+    """It is no Attention with a cache: data may append nothing, which ONNX Runtime refuses beside a cache."""
     compiled = _agrees(support.model(
         """g (float[1,2,3,8] q, float[1,2,4,8] old, float[1,2,5,8] new, float[5] weight) => (float[1,2,3,8] y) {
             zero = Constant<value: tensor = float {0.}>() chosen = Greater(weight, zero) at = NonZero(chosen)
