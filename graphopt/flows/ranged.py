@@ -59,6 +59,7 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
     dims = allowed = free.dims
     asked.progress("looking at sizes")
     _look_at_corners(original, free)
+    free.promise(original)
     started = time.perf_counter()
     refused: dict[tuple[object, ...], NotLowered] = {}
 

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from graphopt.errors import OptionError
 from graphopt.flows.source import resize
 from graphopt.model.dimensions import DimValue, name_dim, name_dims, symbols_of
-from graphopt.model.facts import Facts
-from graphopt.model.formulas import dim_at, formula_at, with_numbers
+from graphopt.model.facts import PROMISED, Facts
+from graphopt.model.formulas import dim_at, expression_of, formula_at, with_numbers
 from graphopt.model.text import nearest, shown
 from graphopt.model.tied import Ties
 from kernels.errors import Undecided
@@ -58,6 +58,12 @@ class FreeDims:
     def sizes_at(self, point: Sequence[int]) -> dict[str, int]:
         """The sizes that a run sets, by name."""
         return {dim.name: size for dim, size in zip(self.dims, point, strict=True)}
+
+    def promise(self, model: ir.Model) -> None:
+        """Let the model know what follows: sides of 32*blocks are whole after five halvings, and equal once doubled."""
+        promised = {name: expression_of(size) for name, size in self.tied.items()}
+        for value in model.graph.inputs:
+            value.meta[PROMISED] = promised
 
     def formula(self, dim: object) -> Size | int | None:
         """A dim of the model in those that a run sets; None for what is no formula of them."""

@@ -22,6 +22,7 @@ from graphopt.model.operators.sources import filler
 from graphopt.model.tensors import tensors_of
 
 MEMORY_BESIDE_DISK = 128 << 20  # bytes
+PROMISED = "graphopt.dims"  # of an input: dims by name, in other dims, as whoever runs the model promises them
 
 
 class Facts(Knowledge):
@@ -127,7 +128,9 @@ class Facts(Knowledge):
             return Known(ir.TensorType(tensor.dtype), shape, held)
         if value.shape is None:
             return Known(value.type, None, None)
-        return Known(value.type, tuple(dims.from_ir(dim, self.fresh) for dim in value.shape), None)
+        promised = value.meta.get(PROMISED, {})
+        shape = [dims.from_ir(dim, self.fresh) for dim in value.shape]
+        return Known(value.type, tuple(promised.get(str(dim), dim) for dim in shape), None)
 
     def _given(self, value: ir.Value) -> ir.Value | None:
         """For an input of a function that is called in one place only: what that place gives."""

@@ -10,8 +10,9 @@ from math import lcm
 
 import sympy
 
+from graphopt.model import dims
 from kernels.errors import KernelsError
-from kernels.size import Size, greatest, least
+from kernels.size import Atom, Dim, Size, greatest, least
 
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
@@ -40,6 +41,23 @@ def dim_at(dim: object, sizes: Mapping[str, Size | int]) -> Size | int | None:
         return _of_expression(sympy.sympify(dim), sizes)
     except (KeyError, ValueError, TypeError, ZeroDivisionError, KernelsError):
         return None
+
+
+def expression_of(size: Size | int) -> dims.Dim:
+    """A size as a dim of the model: what `dim_at` gives the size of."""
+    if isinstance(size, int):
+        return size
+    terms = (sympy.Mul(factor, *map(_atom, product)) for product, factor in size.terms)
+    return dims.normal(sympy.Add(*terms))
+
+
+def _atom(atom: Atom) -> sympy.Expr:
+    if isinstance(atom, Dim):
+        return dims.symbol(atom.name)
+    left, right = expression_of(atom.left), expression_of(atom.right)
+    if atom.kind == "quotient":
+        return sympy.sympify(dims.floor(sympy.sympify(left) / right))
+    return (sympy.Min if atom.kind == "least" else sympy.Max)(left, right)
 
 
 def _of_expression(dim: sympy.Expr, sizes: Mapping[str, Size | int]) -> Size | int:

@@ -9,7 +9,8 @@ import sympy
 
 from graphopt.model import dims
 from graphopt.model.dimensions import change_dims, symbols_of
-from graphopt.model.formulas import dim_at, formula_at
+from graphopt.model.formulas import dim_at, expression_of, formula_at
+from kernels.size import Dim, free
 from tests import support
 
 
@@ -51,3 +52,19 @@ def test_a_dim_is_read_as_it_is_and_not_as_its_text() -> None:
         assert dim_at(dim, sizes) == size
     assert dim_at(dims.symbol("?1") + n, sizes) is None
     assert dim_at(sympy.sqrt(n), sizes) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["32*n", "n*p + 3", "n // 2", "(3*n + p) // 4 - 1", "Max(n, p) - Min(n, 4)", "(n // 3 + 1) // p", "n*(p // 2)"],
+)
+def test_a_size_is_written_as_a_dim(text: str) -> None:
+    """The dim gives what the formula gives, read again or with numbers in it."""
+    known = {"n": free(Dim("n", 1, 40, 0)), "p": free(Dim("p", 1, 9, 1))}
+    size = formula_at(text, known)
+    assert size is not None
+    dim = expression_of(size)
+    for point in ({"n": 1, "p": 1}, {"n": 7, "p": 2}, {"n": 40, "p": 9}, {"n": 18, "p": 5}):
+        numbers = {dims.symbol(name): number for name, number in point.items()}
+        assert sympy.sympify(dim).subs(numbers) == formula_at(text, point)
+        assert "// p" in text or dim_at(dim, point) == formula_at(text, point)

@@ -300,6 +300,21 @@ def test_nothing_is_copied_between_filtered_images() -> None:
     assert kinds.count("convolution") == 2 and len(kinds) == 4, "channels go last before the first, and back at the end"
 
 
+def test_levels_of_a_pyramid_meet_where_a_caller_promises_their_sides() -> None:
+    """Doubled, a level has the sides of the one before, as those are even: then it can be resized at any size."""
+    text = """g (float[1,4,h,v] x) => (float y) {
+        c = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, w) d = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(c, w)
+        u = Resize<mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">(d, , s)
+        a = Add(u, c) y = Resize<mode = "linear", coordinate_transformation_mode = "align_corners">(a, , s) }"""
+    w = (_random.standard_normal((4, 4, 3, 3)) / 6).astype("f4")
+    model = support.model(text, 18, w=w, s=np.array([1, 1, 2, 2], "f4"))
+    sides: dict[str, Any] = {"h": "4*a", "v": "4*b", "a": (1, 9), "b": (1, 7)}
+    made, session = graphopt.compile(model, dims=sides), support.session(model)
+    for high, wide in ((4, 4), (8, 28), (36, 20)):
+        x = _random.standard_normal((1, 4, high, wide)).astype("f4")
+        np.testing.assert_allclose(made.run(None, {"x": x})[0], session.run(None, {"x": x})[0], rtol=1e-5, atol=2e-6)
+
+
 def test_a_program_found_beyond_its_range_has_the_greatest_tensors_of_a_run() -> None:
     """Where two sides that are greatest together look alike, it is found at others, which no run has."""
     source = support.model("g (float[1,4,h,v] x) => (float[1,4,v,h] y) { y = Transpose<perm = [0, 1, 3, 2]>(x) }", 18)
