@@ -129,8 +129,10 @@ class Facts(Knowledge):
         if value.shape is None:
             return Known(value.type, None, None)
         promised = value.meta.get(PROMISED, {})
-        shape = [dims.from_ir(dim, self.fresh) for dim in value.shape]
-        return Known(value.type, tuple(promised.get(str(dim), dim) for dim in shape), None)
+        names = [None if isinstance(dim, int) else dim.value for dim in value.shape]
+        declared = (dims.from_ir(dim, self.fresh) for dim in value.shape)
+        known = (promised.get(name, dim) for name, dim in zip(names, declared, strict=True))
+        return Known(value.type, tuple(known), None)
 
     def _given(self, value: ir.Value) -> ir.Value | None:
         """For an input of a function that is called in one place only: what that place gives."""

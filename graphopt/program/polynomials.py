@@ -33,6 +33,10 @@ class Differs(Exception):
     """Two sizes whose problems are of another kind; where in a problem."""
 
 
+class NoPolynomial(Differs):
+    """Numbers that no polynomial gives, of those that the samples can tell; where in a problem."""
+
+
 @dataclass(frozen=True)
 class Fit:
     """Numbers at all samples as a polynomial."""
@@ -78,7 +82,7 @@ class Fit:
             self._known[numbers] = next((one for one in solved if one is not None), None)
         found = self._known[numbers]
         if found is None:
-            raise Differs(f"{where} is no polynomial of the sizes")
+            raise NoPolynomial(f"{where} is no polynomial of the sizes")
         return found
 
     def _factors(self, numbers: Sequence[int], given: Sequence[Residues], base: _Base) -> dict[Product, int] | None:
@@ -125,12 +129,12 @@ class Fit:
         """
         fits = [self._alone(numbers, at) for at in range(len(self.dims))]
         for base in self._all:
-            if all(fits[at][one] or at == base.squared for at, one in enumerate(base.chosen)):
+            if all(fits[at][one] or at in base.squared for at, one in enumerate(base.chosen)):
                 yield base
 
     @cached_property
     def _all(self) -> list[_Base]:
-        """Factors of terms for each dim: each without further ones, then those with one of the dims squared.
+        """Factors of terms for each dim: each without further ones, then those with one or two of the dims squared.
 
         First of the dims alone; then with what turns in the place of its dim, and then beside it.
         """
@@ -138,12 +142,16 @@ class Fit:
         for chosen in itertools.product(*(range(len(choices)) for choices in self._atoms)):
             some = [choices[one] for choices, one in zip(self._atoms, chosen, strict=True)]
             single: list[list[Product]] = [[(), *((atom,) for atom in one)] for one in some]
-            found.append(_Base(chosen, None, single))
-            for place, one in enumerate(some):
-                for pairs in _PAIRS if len(one) > 1 else _PAIRS[1:]:
-                    found.append(
-                        _Base(chosen, place, [*single[:place], [*single[place], *pairs(one, 2)], *single[place + 1 :]])
-                    )
+            found.append(_Base(chosen, (), single))
+            wide = [
+                [[*alone, *pairs(one, 2)] for pairs in (_PAIRS if len(one) > 1 else _PAIRS[1:])]
+                for alone, one in zip(single, some, strict=True)
+            ]
+            for place, squares in enumerate(wide):
+                found += [_Base(chosen, (place,), [*single[:place], one, *single[place + 1 :]]) for one in squares]
+            for both in itertools.combinations(range(len(some)), 2):  # pixels of an image with each other
+                choices = [wide[at][-1] if at in both else alone for at, alone in enumerate(single)]
+                found.append(_Base(chosen, both, choices))
         return sorted(found, key=lambda base: prod(map(len, base.choices)))
 
     def _alone(self, numbers: Sequence[int], at: int) -> list[bool]:
@@ -193,7 +201,7 @@ class _Base:
     """Terms: all products of one of each dim's factors."""
 
     chosen: tuple[int, ...]  # of each dim which of the unknowns that may stand for it
-    squared: int | None  # the dim whose factors have squares too
+    squared: tuple[int, ...]  # the dims whose factors have squares too
     choices: list[list[Product]]
     _known: dict[int, System] = field(default_factory=dict, compare=False)
 

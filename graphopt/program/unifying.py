@@ -22,7 +22,7 @@ from graphopt.errors import NotLowered
 from graphopt.program.choosing import Chooser
 from graphopt.program.cuts import Cut, cut_of, is_first_part, parts_of, within
 from graphopt.program.kinks import Kink, said_of, samples_below
-from graphopt.program.polynomials import Differs, Fit, Point
+from graphopt.program.polynomials import Differs, Fit, NoPolynomial, Point
 from graphopt.program.regions.buffer import Buffer, Place
 from graphopt.program.regions.region import Constant, Controlled, Lowered, Problems, Region
 from graphopt.program.residues import PRIMES, System, residues
@@ -53,13 +53,23 @@ def unified(
     """The regions for all sizes of the dims; `lower` gives those of one size.
 
     `held` says what the last inputs hold, which no caller gives: numbers that follow from the sizes. `kinks` are the
-    sizes at which numbers turn, `steps` quotients that numbers grow with.
-
-    Raises NotLowered naming the region that cannot be of any size.
+    sizes at which numbers turn, `steps` quotients that numbers grow with. Raises NotLowered that names a region.
     """
-    greatest = tuple(dim.most for dim in dims)
-    samples = _samples(dims, lower, kinks, steps)
-    whole = samples[greatest]
+    known: dict[Point, Lowered] = {}
+    try:
+        return _unified(dims, _samples(dims, lower, kinks, steps, known), held, kinks, steps)
+    except NotLowered as error:
+        if len(dims) < 2 or not isinstance(error.__cause__, NoPolynomial):
+            raise
+    return _unified(dims, _samples(dims, lower, kinks, steps, known, squared=2), held, kinks, steps)
+
+
+def _unified(
+    dims: Sequence[Dim], samples: dict[Point, Lowered], held: Sequence[Sequence[Size | int]], kinks: Sequence[Kink],
+    steps: Sequence[Operation],
+) -> Lowered:  # fmt: skip
+    """The regions for all sizes, of those at some sizes."""
+    whole = samples[greatest := tuple(dim.most for dim in dims)]
     turning = said_of(kinks)
     for point, sample in samples.items():
         if len(sample.regions) != len(whole.regions):
@@ -108,17 +118,17 @@ def _arguments(fit: Fit, rows: Sequence[tuple[Argument, ...]]) -> tuple[Argument
 
 
 def _samples(
-    dims: Sequence[Dim], lower: Lower, kinks: Sequence[Kink], steps: Sequence[Operation]
-) -> dict[Point, Lowered]:
-    """The regions at the points that numbers are found at, the greatest first.
+    dims: Sequence[Dim], lower: Lower, kinks: Sequence[Kink], steps: Sequence[Operation],
+    known: dict[Point, Lowered], squared: int = 1,
+) -> dict[Point, Lowered]:  # fmt: skip
+    """The regions at the points that numbers are found at, the greatest first; `known` ones are not lowered again.
 
     Sizes at which the program has other steps are left out while there are more: masks of two windows, for example,
     are one where neither reaches the size. What is right for the other sizes is right there too, with a step more.
     """
-    known: dict[Point, Lowered] = {}
     without: dict[Dim, set[int]] = {dim: set() for dim in dims}
     while True:
-        points = sample_points(dims, kinks, steps, without)
+        points = sample_points(dims, kinks, steps, without, squared)
         for point in points:
             if point not in known:
                 known[point] = _sample(dims, point, lower)
@@ -136,14 +146,15 @@ def _samples(
 
 def sample_points(
     dims: Sequence[Dim], kinks: Sequence[Kink] = (), steps: Sequence[Operation] = (),
-    without: Mapping[Dim, Collection[int]] = NONE,
+    without: Mapping[Dim, Collection[int]] = NONE, squared: int = 1,
 ) -> list[Point]:  # fmt: skip
     """The sizes that polynomials are found at, and further ones that hold them to it; the greatest come first.
 
     They lie in the upper part of each range, where passes and templates choose as they do for the greatest sizes, and
     beyond it where the range has too few sizes of two and more; those of one dim are others than those of the dims
     before, as far as there are some. Of a dim with kinks there are some on every side, and of one with steps some more,
-    with other remainders. Sizes that a dim is to be `without` are no points.
+    with other remainders. Sizes that a dim is to be `without` are no points. Of so many dims at once there may be
+    squares: of one, or of two where pixels of an image are compared with each other.
     """
     ladders: list[list[int]] = []
     for dim in dims:
@@ -162,7 +173,7 @@ def sample_points(
     found = [
         tuple(ladder[one] for ladder, one in zip(ladders, numbers, strict=True))
         for numbers in itertools.product(range(DEGREE + 1), repeat=len(dims))
-        if sum(one == DEGREE for one in numbers) <= 1
+        if sum(one == DEGREE for one in numbers) <= squared
     ]
     found.append(tuple(ladder[-1] for ladder in ladders))
     for number, dim in enumerate(dims):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphopt
 from graphopt.errors import NotLowered
 from graphopt.flows.asked import optimized
 from graphopt.flows.ranges import FreeDims
@@ -199,3 +201,15 @@ def test_another_number_of_steps_is_refused() -> None:
 
     with pytest.raises(NotLowered, match="the program has 2 steps for s=23 and 1 for s=30"):
         unified((Dim("s", 1, 30, 0),), at_size)
+
+
+def test_pixels_are_compared_with_each_other() -> None:
+    """The scores of an image's attention are as many as its pixels squared: squares of both of its sides."""
+    text = """g (float[b,8,h,v] x) => (float y) { t = Constant<value_ints = [0, 8, -1]>() q = Reshape(x, t)
+        k = Transpose<perm = [0, 2, 1]>(q) s = MatMul(k, q) p = Softmax<axis = -1>(s) y = MatMul(p, k) }"""
+    model = support.model(text, 18)
+    made, session = graphopt.compile(model, dims={"b": (1, 3), "h": (2, 9), "v": (2, 7)}), support.session(model)
+    drawn = np.random.default_rng(0)
+    for sides in ((1, 2, 2), (3, 9, 7), (2, 5, 3)):
+        x = drawn.standard_normal((sides[0], 8, *sides[1:])).astype("f4")
+        np.testing.assert_allclose(made.run(None, {"x": x})[0], session.run(None, {"x": x})[0], rtol=1e-5, atol=2e-6)
