@@ -85,7 +85,7 @@ def cast(f: Function, value: Value, source: DType, kind: DType) -> Value:
     if source.is_float:
         if kind.is_float:
             return f.convert("fptrunc" if types.bits(held) < types.bits(value.type) else "fpext", held, value)
-        if kind.bytes < 4 or (kind is DType.I32 and types.bits(value.type) == 32):
+        if kind.bytes < 4 or kind in (DType.I32, DType.I64):
             return _to_words(f, value, held, kind)
         name = f"llvm.fpto{'s' if kind.is_signed else 'u'}i.sat.{types.suffix(held)}.{types.suffix(value.type)}"
         return f.call_outside(name, held, value)
@@ -98,18 +98,19 @@ def cast(f: Function, value: Value, source: DType, kind: DType) -> Value:
 
 
 def _to_words(f: Function, value: Value, held: str, kind: DType) -> Value:
-    """Floats as integers of at most 32 bits, by way of int32: LLVM 22 makes x86's saturating ones lane by lane."""
-    words = types.with_element(held, "i32")
+    """Floats as integers, short ones by way of int32: LLVM 22 makes x86's saturating ones lane by lane."""
+    words = types.with_element(held, "i64" if kind is DType.I64 else "i32")
     nothing = f.compare("uno", value, value)
     bits = 8 * kind.bytes
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind.is_signed else (0, (1 << bits) - 1)
     inside = value
-    if kind is not DType.I32:  # the limits are floats: clipping is exact
+    clips = bits <= (24 if types.bits(value.type) == 32 else 53)  # the limits are floats: it is exact
+    if clips:
         inside = f.minimum(f.maximum(value, f.number(value.type, low)), f.number(value.type, high))
     made = f.convert("fptosi", words, inside)
     made = f.each(words, lambda one: f"freeze {words} {one}", made)
-    if kind is DType.I32:
-        edge = f.number(value.type, 2.0**31)
+    if not clips:
+        edge = f.number(value.type, 2.0 ** (bits - 1))
         made = f.select(f.compare("oge", value, edge), f.number(words, high), made)
         made = f.select(f.compare("olt", value, f.neg(edge)), f.number(words, low), made)
     made = f.select(nothing, f.number(words, 0), made)

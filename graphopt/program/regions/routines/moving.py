@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted
 from graphopt.program.regions.view import View
@@ -108,20 +109,26 @@ def _bound(w: Stage, start: Expression, step: Expression, size: int, count: int)
 
 
 def tile(node: Defined) -> None:
-    """The operand again and again; how often follows from the dims of the result."""
-    shape = node.output_shape(0)
+    """The operand again and again; how often follows from the dims of the result.
+
+    Axes behind the last one that is repeated lie in one piece with it.
+    """
+    shape, given = node.output_shape(0), node.shape(0)
     with node.stage() as w:
         x, y = w.reads(bits(node.input(0))), w.writes(bits(node.output(0)))
-        with w.shared(*shape[:-1]) as outer:
-            if not shape or 0 in x.shape:
+        if not shape or 0 in given:
+            with w.shared(*shape[:-1]):
                 if not shape:
                     y[()] = x[()]
-                return
-            length = x.shape[-1]
-            first = w.local(DType.I64, x.place((*map(remainder, outer, x.shape[:-1]), 0)))
-            here = w.local(DType.I64, y.place((*outer, 0)))
-            with w.loops(shape[-1] // length, length) as (again, last):
-                y.put(here + again * length + last, x.at(first + last))
+            return
+        axis = max((at for at, size in enumerate(given) if shape[at] != size), default=len(shape) - 1)
+        length, times, rest = prod(given[axis:]), shape[axis] // given[axis], [0] * (len(shape) - axis)
+        is_long = axis < len(shape) - 1
+        with w.shared(*shape[:axis], times if is_long else 1) as (*outer, part):
+            first = w.local(DType.I64, x.place((*map(remainder, outer, given[:axis]), *rest)))
+            here = w.local(DType.I64, y.place((*outer, *rest)))
+            with w.loops(1 if is_long else times, length) as (again, last):
+                y.put(here + (part + again) * length + last, x.at(first + last))
 
 
 def trilu(node: Defined) -> None:

@@ -10,7 +10,7 @@ from graphopt.model.operators.formulas import Operands
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from graphopt.program.regions.routines.sums import WIDE, Lanes
 from kernels.dtype import DType
-from kernels.routine.writer import Grid, as_type, eq, maximum, minimum, number, pick, quotient
+from kernels.routine.writer import Grid, as_type, eq, lt, minimum, number, pick, quotient
 from kernels.size import bound
 from kernels.tensor.expression import Expression, ExpressionLike, Unary, clip
 
@@ -79,12 +79,11 @@ def dynamic(node: Defined) -> None:
 
 
 def _range(w: Stage, x: Grid, start: ExpressionLike, count: ExpressionLike) -> tuple[Expression, Expression]:
-    """The least and the greatest of so many elements, and of 0."""
-    ends = tuple(Lanes(w, DType.F32, 0, join, WIDE) for join in (minimum, maximum))
-    for one in ends:
-        one.add(count, lambda at: x.at(at + start))
-    low, high = (one.total() for one in ends)
-    return low, high
+    """The least and the greatest of so many elements, and of 0; what is no number counts as 0."""
+    low = Lanes(w, DType.F32, 0, lambda one, other: pick(lt(other, one), other, one), WIDE)
+    high = Lanes(w, DType.F32, 0, lambda one, other: pick(lt(one, other), other, one), WIDE)
+    low.add(count, lambda at: x.at(at + start), high)
+    return low.total(), high.total()
 
 
 DEFINITIONS: dict[str, Definition] = {

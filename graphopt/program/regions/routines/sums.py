@@ -30,14 +30,17 @@ class Lanes:
         with w.loop(lanes) as lane:
             self._held[lane] = number(first, kind)
 
-    def add(self, count: ExpressionLike, term: Term) -> None:
-        """The terms of 0 to `count`, exclusive."""
-        w, held, lanes = self._w, self._held, self._lanes
+    def add(self, count: ExpressionLike, term: Term, *beside: Lanes) -> None:
+        """The terms of 0 to `count`, exclusive; to others `beside`, of as many lanes, too."""
+        w, lanes, all_of = self._w, self._lanes, (self, *beside)
         rounds = w.local(DType.I64, quotient(integer(count), lanes))
-        with w.loop(rounds) as turn, w.loop(lanes) as lane:
-            held[lane] = self._join(held[lane], term(turn * lanes + lane))
+        with w.loop(rounds) as turn:
+            for one in all_of:
+                with w.loop(lanes) as lane:
+                    one._held[lane] = one._join(one._held[lane], term(turn * lanes + lane))
         with w.loop(count, rounds * lanes) as place:
-            held[0] = self._join(held[0], term(place))
+            for one in all_of:
+                one._held[0] = one._join(one._held[0], term(place))
 
     def total(self) -> Expression:
         """All of them, joined in pairs."""
