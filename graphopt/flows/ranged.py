@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from graphopt.model.operators.contrib import CACHES
 from graphopt.model.tensors import tensors_of
 from graphopt.program.caches import caches_of
 from graphopt.program.costs import costs_of
+from graphopt.program.cuts import OtherConstant
 from graphopt.program.deploy.compiled import Compiled, Rounding, Whole
 from graphopt.program.deploy.hybrid import parted_of
 from graphopt.program.free_sides import spell_out_free_sides
@@ -68,15 +70,19 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         change_dims(model, {}, sizes)
         return model
 
-    def make_of(source: ir.Model, free: FreeDims, precision: Precision, *, computing: bool, ranges: bool) -> Whole:
+    def make_of(
+        source: ir.Model, free: FreeDims, precision: Precision, *, computing: bool, ranges: bool, quickly: bool
+    ) -> Whole:
         """`computing`: with sizes that the model computes with; else they only say how large something is.
 
         `ranges`: what follows from a Range is computed by every run too. Convolutions with kernels of any sides are
-        spelled out where the program cannot have these.
+        spelled out where the program cannot have these; not `quickly` where it is constants that differ.
         """
         try:
             return attempt(source, free, precision, computing, ranges, with_kernels)
-        except NoKernelOfAnySides:
+        except NoKernelOfAnySides as error:
+            if quickly and _is_of_constants(error):
+                raise
             return attempt(source, free, precision, computing, ranges, None)
 
     def attempt(
@@ -115,7 +121,10 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
                 costs_of(asked.machine), held, caches, kinks, steps, asked.ram, precision, allowed,
             )  # fmt: skip
         except NotLowered as error:
-            refused[way] = NoKernelOfAnySides(str(error)) if spelled_out.kept else error
+            refused[way] = error
+            if not spelled_out.kept:
+                raise
+            refused[way] = NoKernelOfAnySides(str(error))
             raise refused[way] from error
 
     with_kernels = None if asked.target.is_gpu else asked.target
@@ -132,13 +141,20 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         # Tensors of two dims that are greatest together may be equal by chance: then only other sizes tell them apart.
         apart = free.apart()
         frees = (free,) if apart == free else (free, apart)
-        for (source, computing, ranges), dims_apart in itertools.product(ways, frees):
-            make_one = partial(make_of, source, dims_apart, computing=computing, ranges=ranges)
+        # Where constants differ, a way that computes them is more likely than another form of the same.
+        left = deque((way, dims_apart, True) for way, dims_apart in itertools.product(ways, frees))
+        while left and made is None:
+            way, dims_apart, quickly = left.popleft()
+            source, computing, ranges = way
+            make_one = partial(make_of, source, dims_apart, computing=computing, ranges=ranges, quickly=quickly)
             try:
                 made = make_one(precision)
-                break
             except NotLowered as error:
                 refusals.append(error)
+                if quickly and _is_of_constants(error):
+                    others = [one for one in left if one[0] is way]
+                    left = deque([one for one in left if one[0] is not way])
+                    left.extend((*others, (way, dims_apart, False)))
         if made is None:
             raise _refusal(original, asked, free, refusals[0])
     is_rounded, not_rounded = bool(rounded_regions(made.lowered)), None
@@ -197,6 +213,15 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
         asked.target, seconds, verdict, asked.not_here, None, remade, model_bytes, asked.digest, rounding,
         not_rounded,
     )  # fmt: skip
+
+
+def _is_of_constants(error: BaseException | None) -> bool:
+    """Whether constants differ between sizes, in what caused a refusal."""
+    while error is not None:
+        if isinstance(error, OtherConstant):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _look_at_corners(original: ir.Model, free: FreeDims) -> None:

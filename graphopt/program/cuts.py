@@ -22,6 +22,11 @@ from kernels.templates.gemm_problem import Gemm
 from kernels.templates.indexed import Indexed
 from kernels.tensor import expression
 
+
+class OtherConstant(Differs):
+    """A constant that sizes do not cut."""
+
+
 Array = npt.NDArray[np.generic]
 Part = tuple[tuple[int, ...], tuple[int, ...]]  # the dims of the whole constant, and where in it the part begins
 
@@ -43,7 +48,7 @@ def cut_of(arrays: Sequence[Array], whole: Array, name: str) -> Cut:
                 starts = [_starts(one, whole, ends) for one in arrays]
                 if all(_lies_at(one, whole, start) for one, start in zip(arrays, starts, strict=True)):
                     return Cut(whole.shape, tuple(starts))
-    raise Differs(f"the constant '{name}'")
+    raise OtherConstant(f"the constant '{name}'")
 
 
 def parts_of(cuts: Mapping[str, Cut], sample: int) -> dict[str, Part]:
@@ -86,7 +91,7 @@ def within(value: Any, whole: Any, corners: Mapping[str, Part]) -> Any:
         return replace(value, mask=whole.mask)
     counted = value.name if isinstance(value, Area) else {Gemm: "b", Indexed: "data"}.get(type(value))
     if counted in corners:
-        raise Differs(f"the constant '{counted}'")
+        raise OtherConstant(f"the constant '{counted}'")
     if isinstance(value, Indexed) and "indices" in corners:
         _require_first("indices", corners)
         _require_apart(corners["indices"][0], whole.dims, whole.index_strides, "indices")
@@ -95,7 +100,7 @@ def within(value: Any, whole: Any, corners: Mapping[str, Part]) -> Any:
         shape, starts = corners[value.name]
         _require_apart(shape, whole.shape, whole.strides, value.name)
         if len(value.shape) != len(whole.shape):
-            raise Differs(f"the constant '{value.name}'")
+            raise OtherConstant(f"the constant '{value.name}'")
         before = sum(map(mul, starts, expression.dense_strides(shape)))
         return replace(value, strides=whole.strides, offset=whole.offset + before)
     if isinstance(value, tuple) and len(value) == len(whole):
@@ -110,11 +115,11 @@ def within(value: Any, whole: Any, corners: Mapping[str, Part]) -> Any:
 def _require_first(name: str, corners: Mapping[str, Part]) -> None:
     """Raise Differs unless the part of a constant begins where the constant does."""
     if any(corners[name][1]):
-        raise Differs(f"the constant '{name}'")
+        raise OtherConstant(f"the constant '{name}'")
 
 
 def _require_apart(constant: tuple[int, ...], dims: tuple[int, ...], strides: tuple[int, ...], name: str) -> None:
     """Raise Differs unless the axes that are read are those of the constant: two that run as one have no corner."""
     running = [dim for dim, stride in zip(dims, strides, strict=True) if stride and dim != 1]
     if running != [dim for dim in constant if dim != 1]:
-        raise Differs(f"the constant '{name}'")
+        raise OtherConstant(f"the constant '{name}'")

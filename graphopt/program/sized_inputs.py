@@ -36,10 +36,10 @@ Formula = Callable[[object], "Size | int | None"]  # a dim of the model in those
 def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = False) -> list[tuple[Size | int, ...]]:
     """Give a model such inputs, behind its own; what each holds, row by row. The model is changed.
 
-    `with_ranges`: every run computes what follows from a Range of no fixed length, or from what a CumSum counts, as if
-    that was no constant at one size: an input that holds zero is added to it.
+    `with_ranges`: every run computes what follows from a Range of no fixed length, from what a CumSum counts, or from
+    a Concat of as many numbers as sizes say, as if that was no constant at one size: an input that holds zero is added.
     """
-    facts, inputs = Facts(model), _Inputs(model)
+    facts, inputs, sources = Facts(model), _Inputs(model), _Sources()
     for node in tuple(model.graph):
         if node.op_type == "Range" and not node.domain:
             start = node.inputs[0]
@@ -55,20 +55,61 @@ def with_sized_inputs(model: ir.Model, formula: Formula, *, with_ranges: bool = 
                     given = inputs.of(facts, value, formula)
                     if given is not None:
                         node.replace_input_with(at, _as(model, node, given, value, facts))
-            counted = node.inputs[0] if with_ranges and node.op_type == "CumSum" and not node.domain else None
-            if counted is not None:  # ones, as many as the size says
-                given = Given(inputs.holding((), (0,), str(facts.shape(counted))))
-                zero = _as(model, node, given, counted, facts)
-                summed = ir.node("Add", [counted, zero])
-                summed.outputs[0].name = f"{node.outputs[0].name}/counted"
+            for at, value in _counted(node, facts, sources) if with_ranges else ():
+                given = Given(inputs.holding((), (0,), str(facts.shape(value))))
+                summed = ir.node("Add", [value, _as(model, node, given, value, facts)])
+                summed.outputs[0].name = f"{node.outputs[0].name}/counted{at or ''}"
                 model.graph.insert_before(node, summed)
-                node.replace_input_with(0, summed.outputs[0])
+                node.replace_input_with(at, summed.outputs[0])
     for value in dict.fromkeys(model.graph.outputs):
         producer = value.producer()
         given = None if producer is None else inputs.of(facts, value, formula)
         if producer is not None and given is not None:
             _give(model, value, producer, _as(model, producer, given, value, facts))
     return inputs.numbers
+
+
+class _Sources:
+    """Which values follow from constants and sizes alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[ir.Value, bool] = {}
+
+    def are_sizes(self, value: ir.Value) -> bool:
+        """Whether no data decide what the value holds."""
+        pending = [value]
+        while pending:
+            one = pending[-1]
+            producer = one.producer()
+            if one in self._known or producer is None or producer.op_type in ("Shape", "Size", "Constant"):
+                self._known.setdefault(one, producer is not None or not one.is_graph_input())
+                pending.pop()
+                continue
+            given = [value for value in producer.inputs if value is not None]
+            missing = [value for value in given if value not in self._known]
+            if not missing:
+                is_plain = bool(given) and all(
+                    a.type is not ir.AttributeType.GRAPH for a in producer.attributes.values()
+                )
+                self._known[one] = is_plain and all(self._known[value] for value in given)
+            pending += missing
+        return self._known[value]
+
+
+def _counted(node: ir.Node, facts: Facts, sources: _Sources) -> list[tuple[int, ir.Value]]:
+    """Operands of which there are as many as a size says: ones that are counted, strides of all places of a grid."""
+    if node.domain or node.op_type not in ("CumSum", "Concat"):
+        return []
+    given = [(at, value) for at, value in enumerate(node.inputs) if value is not None]
+    if node.op_type == "CumSum":
+        return given[:1]
+    return [
+        (at, value) for at, value in given
+        if facts.dtype(value) in (*INTEGERS, *REAL_TYPES)
+        and not all(isinstance(dim, int) for dim in facts.shape(value) or (1,))
+        and facts.known(value).content is None
+        and sources.are_sizes(value)
+    ]  # fmt: skip
 
 
 def _give(model: ir.Model, value: ir.Value, producer: ir.Node, told: ir.Value) -> None:

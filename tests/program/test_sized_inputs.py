@@ -98,6 +98,19 @@ GRAPHS = {
         parts = Div(places, most)
         waves = Sin(parts)
         y = Mul(x, waves)""",
+    "strides of two levels": """
+        shape = Shape<start = 0, end = 1>(x)
+        two = Constant<value = int64[1] {2}>()
+        front = Constant<value = int64[1] {0}>()
+        twice = Mul(shape, two)
+        fine = ConstantOfShape<value = float[1] {8.0}>(twice)
+        coarse = ConstantOfShape<value = float[1] {16.0}>(shape)
+        strides = Concat<axis = 0>(fine, coarse)
+        back = Constant<value = int64[1] {1}>()
+        column = Unsqueeze(strides, back)
+        around = Concat<axis = 0>(x, x, x)
+        scaled = Mul(around, column)
+        y = Slice(scaled, shape, twice, front)""",
     "an int32": """
         shape = Shape<start = 0, end = 1>(x)
         short = Cast<to = 6>(shape)
