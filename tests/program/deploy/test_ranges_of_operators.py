@@ -65,6 +65,11 @@ LOOPS = {
         "g (float[batch,9] x) => (float[batch,3] v, int64[batch,3] i) { v, i = TopK(x, k) }",
         {"k": np.array([3])},
     ),
+    "the first of the largest, of rows, of columns and along a free dim": (
+        "g (float[batch,9] x) => (float[batch,9] y, float[batch,9] z, float[9,batch] v, float[9,batch] w) { "
+        "y = Hardmax(x) z = Hardmax<axis = 0>(x) t = Transpose(x) v = Hardmax(t) w = Hardmax<axis = 0>(t) }",
+        {},
+    ),
     "short floats": (
         "g (float16[batch,3,8] x) => (float16[batch,3,8] y) { y = LayerNormalization(x, scale) }",
         {"scale": np.ones(8, np.float16)},

@@ -8,6 +8,9 @@ from kernels.dtype import DType
 from kernels.routine.writer import Grid, Writer, both, either, ge, gt, lt, minimum, pick
 from kernels.tensor.expression import Expression, ExpressionLike, Unary
 
+SIGNED = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}  # integers by their bytes
+_MANTISSA = {DType.F64: 52, DType.F32: 23, DType.F16: 10, DType.BF16: 7}  # bits
+
 Before = Callable[[Expression, Expression], Expression]  # whether what stands at one position comes before another
 
 
@@ -60,3 +63,8 @@ def above(a: Expression, b: Expression) -> Expression:
     if nan is None or other is None:
         return gt(a, b)
     return either(gt(a, b), both(nan, Unary("not", other)))
+
+
+def infinity(kind: DType) -> int:
+    """The bits of a float's infinity; those of a NaN without its sign are more."""
+    return (1 << (8 * kind.bytes - 1)) - (1 << _MANTISSA[kind])

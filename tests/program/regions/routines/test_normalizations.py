@@ -27,6 +27,27 @@ def test_softmax_and_its_kin(data: st.DataObject, op: str, shape: tuple[int, ...
     same(op, [normal(shape, kind)], opset=opset, tolerance=1e-6 if kind == "f4" else 1e-12, **given_axis)
 
 
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 1), 1), ((3, 7), 1), ((2, 600), 1), ((2, 5, 3), 1), ((2, 9, 1040), 1), ((33, 2), 0)]
+)
+def test_the_first_of_the_largest(kind: str, shape: tuple[int, ...], axis: int) -> None:
+    """Rows longer than what is looked at together, columns more than a worker has; ties, zeros of both signs, NaN.
+
+    A NaN and what stands behind it is never the largest: ONNX Runtime has no row with a one there, or another one.
+    """
+    generator = np.random.default_rng([*shape, axis])
+    special = np.array([np.inf, -np.inf, -0.0, 0.0, np.nan, -np.nan], kind)
+    for values in (special[:0], special[1:2], special[1:4], special[:4], special):
+        drawn = np.concatenate([values, np.arange(-3, 3)]) if values.size != 1 else values
+        x = drawn[generator.integers(0, drawn.size, shape)].astype(kind)
+        x = np.where(generator.random(shape) < 0.9, np.clip(x, None, 1), x)
+        counts = np.logical_not(np.maximum.accumulate(np.isnan(x), axis))
+        best = np.argmax(np.where(counts, x, -np.inf), axis)
+        wanted = np.arange(shape[axis]).reshape([-1 if one == axis else 1 for one in range(len(shape))])
+        held("Hardmax", [x], [(wanted == np.expand_dims(best, axis)).astype(kind)], axis=axis)
+
+
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_norms(p: int, axis: int) -> None:
