@@ -234,18 +234,21 @@ def max_unpool(node: Defined) -> None:
     inferred = [
         (given[2 + axis] - 1) * strides[axis] - pads[axis] - pads[rank + axis] + kernel[axis] for axis in range(rank)
     ]
+    planes, sizes, dims = given[0] * given[1], tuple(inferred), shape[2:]
+    if sizes == dims:  # an index is the place itself: nothing is divided
+        planes, sizes, dims = planes * prod(dims), (), ()
     with node.stage() as w:
         x, indices, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
         with w.shared(1):
             with w.loop(prod(shape)) as at:
                 y.put(at, number(0, y.dtype))
             with w.loop(prod(given)) as at:
-                plane, *places = w.unraveled(w.local(DType.I64, indices.at(at)), (given[0] * given[1], *inferred))
-                inside = both(ge(plane, 0), lt(plane, given[0] * given[1]))
-                for place, size in zip(places, shape[2:], strict=True):
+                plane, *places = w.unraveled(w.local(DType.I64, indices.at(at)), (planes, *sizes))
+                inside = both(ge(plane, 0), lt(plane, planes))
+                for place, size in zip(places, dims, strict=True):
                     inside = both(inside, both(ge(place, 0), lt(place, size)))
                 with w.when(inside):
-                    y.put(line(plane, places, shape[2:]), x.at(at))
+                    y.put(line(plane, places, dims), x.at(at))
 
 
 DEFINITIONS: dict[str, Definition] = {

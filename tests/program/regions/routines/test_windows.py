@@ -283,6 +283,17 @@ def test_what_was_pooled_back_at_its_places() -> None:
     )  # fmt: skip
 
 
+def test_places_outside_take_nothing_and_the_last_of_equal_ones_stays() -> None:
+    x = np.array([[[[1, 2]], [[3, 4]], [[5, 6]]]], "f4")
+    places = np.array([[[[-1, 3]], [[3, 24]], [[1 << 40, 23]]]])
+    wanted = np.zeros((1, 3, 2, 4), "f4")
+    wanted[0, 0, 0, 3], wanted[0, 2, 1, 3] = 3, 6
+    held("MaxUnpool", [x, places], [wanted], kernel_shape=[2, 2], strides=[2, 2])
+    wide = np.zeros((1, 3, 3, 5), "f4")
+    wide[0, :, :2, :4] = wanted[0]
+    held("MaxUnpool", [x, places, np.array(wide.shape)], [wide], kernel_shape=[2, 2], strides=[2, 2])
+
+
 @given(st.data(), st.integers(1, 3))
 @settings(max_examples=8, deadline=None)
 def test_blocks_put_back(data: st.DataObject, rank: int) -> None:
