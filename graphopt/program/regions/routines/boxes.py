@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from graphopt.program.regions.routines.sorting import above, sort
+from graphopt.program.regions.routines.sorting import Keys, key_of
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, counted, held
 from kernels.dtype import DType
 from kernels.routine.writer import (
@@ -43,7 +44,7 @@ def non_max_suppression(node: Defined) -> None:
     node.require(node.shape(1) == (batches, classes, number_of), "has other scores than boxes")
     with node.stage() as w:
         boxes, scores, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
-        order, spare = w.scratch(DType.I64, (number_of,)), w.scratch(DType.I64, (number_of,))
+        keys = Keys(w, DType.U32, number_of)
         corners, chosen = (w.scratch(DType.F32, (_CORNERS, number_of)) for _ in range(2))
         with w.shared(1):
             most = _given(node, w, 2, DType.I64)
@@ -53,10 +54,10 @@ def non_max_suppression(node: Defined) -> None:
             with w.loops(batches, classes) as (batch, kind):
                 with w.loop(there) as at:
                     _set_corners(w, boxes, corners, batch, at, center=center)
-                count = _candidates(node, w, there, scores, scores.place((batch, kind, 0)), order, spare)
+                count = _candidates(node, w, there, scores, scores.place((batch, kind, 0)), keys)
                 taken, at = w.local(DType.I64, 0), w.local(DType.I64, 0)
                 with w.loop_while(both(lt(at, count), lt(taken, most))):
-                    one = w.local(DType.I64, order.at(at))
+                    one = w.local(DType.I64, keys.place(at))
                     w.set(at, at + 1)
                     mine = [w.local(DType.F32, corners[place, one]) for place in range(_CORNERS)]
                     with w.when(Unary("not", _is_covered(w, mine, chosen, taken, threshold))):
@@ -79,15 +80,19 @@ def _given(node: Defined, w: Stage, at: int, kind: DType) -> Expression:
 
 
 def _candidates(
-    node: Defined, w: Stage, boxes: Expression, scores: Grid, first: Expression, order: Grid, spare: Grid
+    node: Defined, w: Stage, boxes: Expression, scores: Grid, first: Expression, keys: Keys
 ) -> Expression:  # fmt: skip
-    """How many boxes of a class have a score above the threshold; `order` has them, the best first."""
+    """How many boxes of a class have a score above the threshold; `keys` has them, the best first."""
     base, count = w.local(DType.I64, first), w.local(DType.I64, 0)
+    bits = w.reads(replace(node.input(1), dtype=DType.U32))
     with w.loop(boxes) as at:
-        order.put(count, at)
+        keys.places.put(count, at)
         enters = gt(scores.at(base + at), w.reads(node.input(4)).at(0)) if node.has(4) else number(True, DType.BOOL)
         w.set(count, count + pick(enters, integer(1), 0))
-    sort(w, order, spare, count, lambda a, b: above(scores.at(base + a), scores.at(base + b)))
+    with w.loop(count) as at:
+        place = w.local(DType.I64, keys.places.at(at))
+        keys.put(at, key_of(bits.at(base + place), DType.F32, is_largest=True), place)
+    keys.sort(count)
     return count
 
 

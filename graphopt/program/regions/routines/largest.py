@@ -1,25 +1,24 @@
 """TopK: the first elements of each row when it is sorted; equal ones in their order, NaN above all numbers.
 
 Elements become unsigned keys of the same order. Few are kept in an ordered list, which most blocks of keys do not
-enter; for many the last key that is wanted is found digit by digit, and what is not behind it is sorted by its digits
-(a radix selection and a radix sort: Knuth, The Art of Computer Programming 3, 5.2.5).
+enter; for many the last key that is wanted is found digit by digit (a radix selection), and what is not behind it is
+sorted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from graphopt.program.regions.routines.sorting import DIGITS, UNSIGNED, Keys, digit, key_of
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
-from kernels.routine.writer import Grid, as_type, both, either, eq, gt, lt, minimum, number, pick
+from kernels.routine.writer import Grid, as_type, both, either, eq, gt, lt, minimum, number
 from kernels.tensor.expression import Binary, Expression
 
 _FEW = 32  # elements of an ordered list; more are sorted
 _BLOCK = 32  # keys that are looked at together
-_DIGITS = 256
-_UNSIGNED = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
-_MANTISSA = {DType.F64: 52, DType.F32: 23, DType.F16: 10, DType.BF16: 7}  # bits
 
 
 def top_k(node: Defined) -> None:
@@ -29,7 +28,7 @@ def top_k(node: Defined) -> None:
     size, inner, count = shape[axis], prod(shape[axis + 1 :]), node.output_shape(0)[axis]
     source, aim = node.input(0), node.output(0)
     node.require(count <= size, f"takes {count} of {size} elements")
-    bits = _UNSIGNED[source.dtype.bytes]
+    bits = UNSIGNED[source.dtype.bytes]
     with node.stage() as w:
         x, values = w.reads(replace(source, dtype=bits)), w.writes(replace(aim, dtype=bits))
         places = w.writes(node.output(1))
@@ -39,35 +38,19 @@ def top_k(node: Defined) -> None:
             (there,) = node.extents(w, node.dims(0)[axis : axis + 1])
             first = w.local(DType.I64, before * (size * inner) + after)
             with w.loop(there) as at:
-                one = _key(x.at(first + at * inner), source.dtype, is_largest=bool(node.integer("largest", 1)))
+                one = key_of(x.at(first + at * inner), source.dtype, is_largest=bool(node.integer("largest", 1)))
                 keys.put(at, as_type(one, key))
             with w.loop(size, there) as at:
                 keys.put(at, 0)  # behind all others
             found = _few(w, keys, count) if count <= _FEW else _many(w, keys, count)
             start = w.local(DType.I64, before * (count * inner) + after)
             with w.loop(count) as at:
-                place = w.local(DType.I64, found.at(at))
+                place = w.local(DType.I64, found(at))
                 values.put(start + at * inner, x.at(first + place * inner))
                 places.put(start + at * inner, place)
 
 
-def _key(bits: Expression, kind: DType, *, is_largest: bool) -> Expression:
-    """An unsigned number that is larger where the element comes earlier; the two zeros are one, and so are all NaN."""
-    of, width = bits.dtype, 8 * kind.bytes
-    sign, everything = number(1 << (width - 1), of), number((1 << width) - 1, of)
-    if kind.is_float:
-        magnitude = Binary("and", bits, number((1 << (width - 1)) - 1, of))
-        infinite = number(((1 << (width - 1 - _MANTISSA[kind])) - 1) << _MANTISSA[kind], of)
-        known = pick(gt(magnitude, infinite), magnitude, pick(eq(magnitude, 0), magnitude, bits))
-        is_negative = gt(known, Binary("xor", sign, everything))
-        made: Expression = pick(is_negative, Binary("xor", known, everything), Binary("xor", known, sign))
-        made = pick(gt(magnitude, infinite), everything, made)
-    else:
-        made = Binary("xor", bits, sign) if kind.is_signed else bits
-    return made if is_largest else Binary("xor", made, everything)
-
-
-def _few(w: Stage, keys: Grid, count: int) -> Grid:
+def _few(w: Stage, keys: Grid, count: int) -> Callable[[Expression], Expression]:
     """An ordered list: a key that comes before its last one moves up to its place."""
     size = keys.shape[0]
     best, places = w.scratch(keys.dtype, (count,)), w.scratch(DType.I64, (count,))
@@ -87,7 +70,7 @@ def _few(w: Stage, keys: Grid, count: int) -> Grid:
         places.put(place, at)
 
     if not count:
-        return places
+        return places.at
     with w.loop(count) as at:
         insert(at, at)
     w.set(last, best.at(count - 1))
@@ -101,68 +84,39 @@ def _few(w: Stage, keys: Grid, count: int) -> Grid:
             insert(at, w.local(DType.I64, count - 1))
             w.set(last, best.at(count - 1))
         w.set(block, end)
-    return places
+    return places.at
 
 
-def _many(w: Stage, keys: Grid, count: int) -> Grid:
+def _many(w: Stage, keys: Grid, count: int) -> Callable[[Expression], Expression]:
     """The keys that come before the last wanted one and the first of those equal to it, sorted."""
     kind, digits = keys.dtype, keys.dtype.bytes
-    counts = w.scratch(DType.I64, (_DIGITS,))
+    counts = w.scratch(DType.I64, (DIGITS,))
     prefix, mask, wanted = w.local(kind, 0), w.local(kind, 0), w.local(DType.I64, count)
     with w.loop(digits) as step:
         shift = w.local(kind, as_type((digits - 1 - step) * 8, kind))
-        with w.loop(_DIGITS) as digit:
-            counts.put(digit, 0)
+        with w.loop(DIGITS) as one:
+            counts.put(one, 0)
         with w.loop(keys.shape[0]) as at, w.when(eq(Binary("and", keys.at(at), mask), prefix)):
-            here = w.local(DType.I64, _digit(keys.at(at), shift))
+            here = w.local(DType.I64, digit(keys.at(at), shift))
             counts.put(here, counts.at(here) + 1)
-        chosen = w.local(DType.I64, _DIGITS - 1)
+        chosen = w.local(DType.I64, DIGITS - 1)
         with w.loop_while(both(gt(wanted, counts.at(chosen)), gt(chosen, 0))):
             w.set(wanted, wanted - counts.at(chosen))
             w.set(chosen, chosen - 1)
         w.set(prefix, Binary("or", prefix, Binary("shl", as_type(chosen, kind), shift)))
-        w.set(mask, Binary("or", mask, Binary("shl", number(_DIGITS - 1, kind), shift)))
-    pairs = [(w.scratch(kind, (count,)), w.scratch(DType.I64, (count,))) for _ in range(2)]
+        w.set(mask, Binary("or", mask, Binary("shl", number(DIGITS - 1, kind), shift)))
+    found = Keys(w, kind, count)
     taken = w.local(DType.I64, 0)
     with w.loop(keys.shape[0]) as at:
         one = w.local(kind, keys.at(at))
         is_last = w.local(DType.BOOL, both(eq(one, prefix), gt(wanted, 0)))
         with w.when(both(either(gt(one, prefix), is_last), lt(taken, count))):
-            pairs[0][0].put(taken, one)
-            pairs[0][1].put(taken, at)
+            found.put(taken, one, at)
             w.set(taken, taken + 1)
             with w.when(is_last):
                 w.set(wanted, wanted - 1)
-    with w.loop(digits // 2) as step:
-        for half in range(2):
-            shift = w.local(kind, as_type(step * 16 + 8 * half, kind))
-            _by_digit(w, pairs[half], pairs[1 - half], counts, shift)
-    return pairs[0][1]
-
-
-def _digit(key: Expression, shift: Expression) -> Expression:
-    return as_type(Binary("and", Binary("shr", key, shift), number(_DIGITS - 1, key.dtype)), DType.I64)
-
-
-def _by_digit(w: Stage, source: tuple[Grid, Grid], aim: tuple[Grid, Grid], counts: Grid, shift: Expression) -> None:
-    """Keys and places in the order of one digit, the largest first; equal ones as they were."""
-    count = source[0].shape[0]
-    with w.loop(_DIGITS) as digit:
-        counts.put(digit, 0)
-    with w.loop(count) as at:
-        here = w.local(DType.I64, _digit(source[0].at(at), shift))
-        counts.put(here, counts.at(here) + 1)
-    total = w.local(DType.I64, 0)
-    with w.loop(_DIGITS) as digit:
-        own = w.local(DType.I64, counts.at(_DIGITS - 1 - digit))
-        counts.put(_DIGITS - 1 - digit, total)
-        w.set(total, total + own)
-    with w.loop(count) as at:
-        here = w.local(DType.I64, _digit(source[0].at(at), shift))
-        place = w.local(DType.I64, counts.at(here))
-        counts.put(here, place + 1)
-        aim[0].put(place, source[0].at(at))
-        aim[1].put(place, source[1].at(at))
+    found.sort(count)
+    return found.place
 
 
 DEFINITIONS: dict[str, Definition] = {"TopK": top_k}

@@ -7,14 +7,16 @@ written as the model declares, or as there can be; zeros follow where there are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 from graphopt.program.regions.routines.moving import bits
-from graphopt.program.regions.routines.sorting import above, below, sort
+from graphopt.program.regions.routines.sorting import UNSIGNED, Keys, above, below, key_of, sort
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.writer import (
+    Grid,
     as_type,
     both,
     either,
@@ -127,65 +129,95 @@ def unique(node: Defined) -> None:
     outer = 1 if is_flat else prod(shape[:axis])
     count = next(node.output_shape(at)[axis if at == 0 and not is_flat else 0] for at in (0, 1, 3) if node.wants(at))
     counter = next(node.counter(at, axis if at == 0 and not is_flat else 0) for at in (0, 1, 3) if node.wants(at))
+    is_sorted, source, aim = bool(node.integer("sorted", 1)), node.input(0), node.output(0)
+    kind, key = source.dtype, UNSIGNED[source.dtype.bytes]
     with node.stage() as w:
-        x, y = w.reads(node.input(0)), w.writes(node.output(0))
+        x, y = (w.reads(replace(source, dtype=key)), w.writes(replace(aim, dtype=key)))
         results = [w.writes(node.output(at)) if node.wants(at) else None for at in (1, 2, 3)]
-        order, spare, group, first, names, counts = (w.scratch(DType.I64, (size,)) for _ in range(6))
-
-        def slice_at(place: Expression, element: Expression) -> Expression:
-            """A number of a slice, counted row-major with the axis taken out."""
-            if inner == 1 and outer == 1:
-                return x.at(place)
-            after = remainder(element, inner)
-            return x.at(element * size - after * (size - 1) + place * inner)
-
-        def before(a: Expression, b: Expression) -> Expression:
-            return _slice_below(w, slice_at, outer * inner, held(x.dtype), a, b)
-
+        first, begin = w.scratch(DType.I64, (size,)), w.scratch(DType.I64, (size + 1,))
+        names, group = (w.scratch(DType.I64, (size,)) for _ in range(2)) if not is_sorted else (None, None)
         with w.shared(1):
             (there,) = (
                 node.extents(w, node.dims(0)[axis : axis + 1]) if len(shape) == 1 or not is_flat else (integer(size),)
             )
-            with w.loop(there) as at:
-                order.put(at, at)
-            sort(w, order, spare, there, before)
+            if inner == 1 and outer == 1:
+                place_of, is_new_at = _by_keys(w, x, kind, there)
+            else:
+                place_of, is_new_at = _by_slices(w, w.reads(source), size, outer, inner, there)
             found = w.local(DType.I64, -1)
+            named = results[1] if group is None else group
             with w.loop(there) as at:
-                here = w.local(DType.I64, order.at(at))
-                is_new = w.local(DType.BOOL, eq(at, 0))
+                here, is_new = w.local(DType.I64, place_of(at)), w.local(DType.BOOL, eq(at, 0))
                 with w.when(lt(integer(0), at)):
-                    w.set(is_new, before(order.at(at - 1), here))
+                    w.set(is_new, is_new_at(at))
                 with w.when(is_new):
                     w.set(found, found + 1)
                     first.put(found, here)
-                    names.put(found, found)
-                    counts.put(found, 0)
-                group.put(here, found)
-                counts.put(found, counts.at(found) + 1)
-            _keep(w, counter, found + 1)
-            if not node.integer("sorted", 1):
+                    begin.put(found, at)
+                if named is not None:
+                    named.put(here, found)
+            w.set(found, found + 1)
+            begin.put(found, there)
+            _keep(w, counter, found)
+            if names is not None and group is not None:
                 given = w.local(DType.I64, 0)
                 with w.loop(there) as at, w.when(eq(first.at(group.at(at)), at)):
                     names.put(group.at(at), given)
                     w.set(given, given + 1)
-            for result in (y, results[0], results[2]):
+            end = w.local(DType.I64, minimum(found, count))
+            with w.loop(outer) as above_here, w.loop(count, end) as at, w.loop(inner) as after:
+                y.put((above_here * count + at) * inner + after, number(0, y.dtype))
+            for result in (results[0], results[2]):
                 if result is not None:
-                    with w.loop(prod(result.shape)) as at:
-                        result.put(at, number(0, result.dtype))
-            with w.loop(found + 1) as one:
-                name, source = w.local(DType.I64, names.at(one)), w.local(DType.I64, first.at(one))
+                    with w.loop(count, end) as at:
+                        result.put(at, 0)
+            with w.loop(found) as one:
+                name, place = (
+                    w.local(DType.I64, one if names is None else names.at(one)),
+                    w.local(DType.I64, first.at(one)),
+                )
                 with w.when(lt(name, count)):
                     with w.loops(outer, inner) as (above_here, after):
                         y.put(
                             (above_here * count + name) * inner + after,
-                            x.at((above_here * size + source) * inner + after),
+                            x.at((above_here * size + place) * inner + after),
                         )
-                    for result, value in ((results[0], source), (results[2], counts.at(one))):
+                    for result, value in ((results[0], place), (results[2], begin.at(one + 1) - begin.at(one))):
                         if result is not None:
                             result.put(name, value)
-            if results[1] is not None:
+            if results[1] is not None and names is not None and group is not None:
                 with w.loop(there) as at:
                     results[1].put(at, names.at(group.at(at)))
+
+
+_Sorted = tuple[Callable[[Expression], Expression], Callable[[Expression], Expression]]
+
+
+def _by_keys(w: Stage, x: Grid, kind: DType, count: Expression) -> _Sorted:
+    """The place of the element that comes at a position, and whether it is another one than that before it."""
+    keys = Keys(w, x.dtype, prod(x.shape))
+    with w.loop(count) as at:
+        keys.put(at, key_of(x.at(at), kind, is_largest=False), at)
+    keys.sort(count)
+    return keys.place, lambda at: ne(keys.key(at), keys.key(at - 1))
+
+
+def _by_slices(w: Stage, x: Grid, size: int, outer: int, inner: int, count: Expression) -> _Sorted:
+    """The same of slices, each of which has an element for each of `outer` and `inner`."""
+    order, spare = (w.scratch(DType.I64, (size,)) for _ in range(2))
+
+    def slice_at(place: Expression, element: Expression) -> Expression:
+        """A number of a slice, counted row-major with the axis taken out."""
+        after = remainder(element, inner)
+        return x.at(element * size - after * (size - 1) + place * inner)
+
+    def before(a: Expression, b: Expression) -> Expression:
+        return _slice_below(w, slice_at, outer * inner, held(x.dtype), a, b)
+
+    with w.loop(count) as at:
+        order.put(at, at)
+    sort(w, order, spare, count, before)
+    return order.at, lambda at: before(order.at(at - 1), order.at(at))
 
 
 def _slice_below(
@@ -198,8 +230,6 @@ def _slice_below(
 ) -> Expression:
     """Whether a slice comes before another one: the first element in which they differ decides."""
     left, right = w.local(DType.I64, a), w.local(DType.I64, b)
-    if elements == 1:
-        return below(as_type(slice_at(left, integer(0)), kind), as_type(slice_at(right, integer(0)), kind))
     result, at = w.local(DType.BOOL, False), w.local(DType.I64, 0)
     with w.loop_while(lt(at, elements)):
         one, other = (w.local(kind, as_type(slice_at(place, at), kind)) for place in (left, right))

@@ -94,6 +94,24 @@ def test_different_slices(data: st.DataObject, shape: tuple[int, ...], kind: str
     same("Unique", [x], outputs=4, sorted=is_sorted, **({} if axis is None else {"axis": axis}))
 
 
+@pytest.mark.parametrize("kind", ["f4", "f8", "f2", "i8", "i4", "u1", "i1", "u8", "?"])
+@pytest.mark.parametrize("count", [1, 63, 64, 700])
+def test_many_different_elements(kind: str, count: int) -> None:
+    """Few are inserted, more sorted by those digits in which they differ; NaN is one element, and so is 0."""
+    generator = np.random.default_rng(count)
+    for high in (2, 100, 1 << 12 if kind == "f2" else 1 << 40):
+        x = generator.integers(0, high, count)
+        x = (x % 251).astype(kind) if kind[1:] == "1" else (x - high // 2).astype(kind)
+        if kind[0] == "f":
+            special = np.array([np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0], kind)
+            x = np.where(generator.random(count) < 0.3, special[generator.integers(0, 6, count)], x)
+        held("Unique", [x], np.unique(x, return_index=True, return_inverse=True, return_counts=True))
+        if kind in ("f4", "f8", "i8", "i1") and not np.isnan(x).any():
+            same("Unique", [x], outputs=4, sorted=0)
+        held("Unique", [x], [np.concatenate([np.unique(x), np.zeros(3, kind)])])
+        held("Unique", [x], [np.unique(x)[:1]])
+
+
 @given(
     st.integers(1, 2), st.integers(1, 3), st.integers(1, 12), st.integers(0, 4), st.sampled_from([0.0, 0.3, 0.6]),
     st.none() | st.sampled_from([0.0, 0.4]), st.integers(0, 1), st.integers(0, 99),
@@ -117,7 +135,8 @@ def test_many_boxes_are_chosen(size: float) -> None:
     low = generator.random((1, 600, 2))
     boxes = np.concatenate([low, low + size * generator.random((1, 600, 2))], 2).astype("f4")
     scores = generator.random((1, 1, 600)).astype("f4")
-    same("NonMaxSuppression", [boxes, scores, np.array([600]), np.array([0.4], "f4")])
+    for given_scores in (scores, np.round(scores * 4)):  # many are equal: the earlier box comes first
+        same("NonMaxSuppression", [boxes, given_scores, np.array([600]), np.array([0.4], "f4")])
 
 
 @pytest.mark.parametrize("op", ["CumSum", "CumProd"])
