@@ -385,7 +385,7 @@ class Program:
             if one.counted:
                 dims = (ctypes.c_int64 * len(one.shape))()
                 self._dims(self._model, number, dims)
-                array = array.reshape(-1)[: int(np.prod(tuple(dims)))].reshape(tuple(dims))
+                array = array.reshape(-1)[: math.prod(dims)].reshape(tuple(dims))
             found.append(shown(array, one.type))
         return found
 

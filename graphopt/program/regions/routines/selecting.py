@@ -26,8 +26,10 @@ from kernels.routine.writer import (
     minimum,
     ne,
     number,
+    pick,
     remainder,
 )
+from kernels.size import greatest
 from kernels.tensor.expression import Expression, Unary
 
 
@@ -88,36 +90,39 @@ def _keep(w: Stage, counter: View | None, found: Expression) -> None:
 
 
 def compress(node: Defined) -> None:
-    """The slices whose condition holds; elements of the flat operand without an axis."""
+    """The slices whose condition holds; elements of the flat operand without an axis.
+
+    Their places are listed once, without a branch that depends on the data, and copied from for each outer index.
+    """
     shape = node.shape(0)
     is_flat = "axis" not in node.node.attributes
     axis = node.axis(0, len(shape))
     size, inner = (prod(shape), 1) if is_flat else (shape[axis], prod(shape[axis + 1 :]))
     place = 0 if is_flat else axis
     count, counter = node.output_shape(0)[place], node.counter(0, place)
-
-    def given(w: Stage) -> Expression:
-        """How many conditions there are that have a slice."""
-        return minimum(*node.extents(w, (node.dims(1)[0], size if is_flat else node.dims(0)[axis])))
-
+    places = node.temporary(DType.I32, (greatest(size, 1),))
+    total = node.temporary(DType.I64, (1,)) if counter is None else counter
     with node.stage() as w:
-        x, condition, y = w.reads(bits(node.input(0))), w.reads(node.input(1)), w.writes(bits(node.output(0)))
-        with w.shared(1 if is_flat else prod(shape[:axis])) as (before,):
+        condition, listed, number_of = w.reads(node.input(1)), w.writes(places), w.writes(total)
+        with w.shared(1):
+            given = node.extents(w, (node.dims(1)[0], size if is_flat else node.dims(0)[axis]))
             found = w.local(DType.I64, 0)
-            with w.loop(given(w)) as at, w.when(both(condition.at(at), lt(found, count))):
+            with w.loop(minimum(*given)) as at:
+                listed.put(found, as_type(at, DType.I32))
+                w.set(found, found + pick(condition.at(at), integer(1), 0))
+            number_of.put(0, found)
+    with node.stage() as w:
+        x, y = w.reads(bits(node.input(0))), w.writes(bits(node.output(0)))
+        listed, number_of = w.reads(places), w.reads(total)
+        with w.shared(1 if is_flat else prod(shape[:axis])) as (before,):
+            found = w.local(DType.I64, minimum(number_of.at(0), count))
+            aim, source = w.local(DType.I64, before * (count * inner)), w.local(DType.I64, before * (size * inner))
+            with w.loop(found) as one:
+                here = w.local(DType.I64, source + as_type(listed.at(one), DType.I64) * inner)
                 with w.loop(inner) as after:
-                    y.put((before * count + found) * inner + after, x.at((before * size + at) * inner + after))
-                w.set(found, found + 1)
-            with w.loop(count, found) as at, w.loop(inner) as after:
-                y.put((before * count + at) * inner + after, number(0, y.dtype))
-    if counter is not None:
-        with node.stage() as w:
-            condition, total = w.reads(node.input(1)), w.writes(counter)
-            with w.shared(1):
-                found = w.local(DType.I64, 0)
-                with w.loop(given(w)) as at, w.when(condition.at(at)):
-                    w.set(found, found + 1)
-                total.put(0, found)
+                    y.put(aim + one * inner + after, x.at(here + after))
+            with w.loop(count * inner, found * inner) as at:
+                y.put(aim + at, number(0, y.dtype))
 
 
 def unique(node: Defined) -> None:

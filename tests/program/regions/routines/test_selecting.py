@@ -86,6 +86,14 @@ def test_slices_whose_condition_holds(data: st.DataObject, shape: tuple[int, ...
     same("Compress", [drawn(shape, kind, seed), condition], **({} if axis is None else {"axis": axis}))
 
 
+def test_slices_where_the_model_declares_another_count() -> None:
+    x, condition = np.arange(8, dtype=np.float32).reshape(2, 4), np.array([True, False, True, True])
+    held("Compress", [x, condition], [x[:, [0, 2]]], axis=1)
+    held("Compress", [x, condition], [np.pad(x[:, [0, 2, 3]], ((0, 0), (0, 2)))], axis=1)
+    held("Compress", [x, condition[1:]], [np.array([1, 2, 0], "f4")])
+    held("Compress", [x, condition[:0]], [np.zeros((2, 0), "f4")], axis=1)
+
+
 @given(st.data(), DIMS, st.sampled_from(["f4", "f8", "i8", "i1"]), st.integers(0, 1), st.integers(0, 99))
 @settings(max_examples=8, deadline=None)
 def test_different_slices(data: st.DataObject, shape: tuple[int, ...], kind: str, is_sorted: int, seed: int) -> None:
