@@ -6,10 +6,8 @@ All compute in f32, or in f64 where the operand is of f64; sums run in f64.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf, prod
 
-from graphopt.program.regions.routines.sorting import SIGNED, infinity
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
 from graphopt.program.regions.routines.sums import Term, summed
 from kernels.dtype import DType
@@ -19,26 +17,18 @@ from kernels.routine.writer import (
     as_type,
     dot,
     eq,
-    gt,
     integer,
-    le,
-    lt,
     maximum,
     minimum,
     number,
     pick,
 )
-from kernels.size import bound, is_free
 from kernels.tensor.expression import Binary, Expression, Unary, dense_strides
 
 F64 = DType.F64
-_TOGETHER = 1024  # columns of Hardmax that a worker looks at together: what it keeps of them stays in a cache
-_FEW = 8  # columns of Hardmax that have variables of their own
-_SHORT = 16  # elements of a row of Hardmax in which no vector is worth its while
-_LOOKED_AT = 256  # elements of Hardmax that are looked at before it is asked whether the largest is among them
 
 
-def _around(node: Defined, shape: Sequence[int], otherwise: int, *, flattens: bool = False) -> tuple[int, int, int]:
+def around(node: Defined, shape: Sequence[int], otherwise: int, *, flattens: bool = False) -> tuple[int, int, int]:
     """How many elements lie before the axis, along it and behind it; one that flattens takes all dims from it on."""
     if flattens:
         first = node.integer("axis", 1)
@@ -50,7 +40,7 @@ def _around(node: Defined, shape: Sequence[int], otherwise: int, *, flattens: bo
 
 def softmax(node: Defined) -> None:
     """e^x by the sum of them along the axis, or its logarithm; before opset 13 all dims from the axis on are one."""
-    before, along, behind = _around(node, node.shape(0), -1, flattens=node.opset < 13)
+    before, along, behind = around(node, node.shape(0), -1, flattens=node.opset < 13)
     kind, logs = held(node.dtype(0)), node.node.op_type == "LogSoftmax"
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
@@ -70,113 +60,9 @@ def softmax(node: Defined) -> None:
                 y.put(place, as_type(found, y.dtype))
 
 
-def hardmax(node: Defined) -> None:
-    """1 for the first of the largest elements along the axis, 0 for the others; no element behind a NaN counts."""
-    before, along, behind = _around(node, node.shape(0), -1, flattens=node.opset < 13)
-    few = not is_free(behind) and behind < _FEW
-    with node.stage() as w:
-        if few and behind == 1 and (is_free(along) or along >= _SHORT):
-            _hardmax_of_rows(node, w, before, along)
-            return
-        x, y = w.reads(node.input(0)), w.writes(node.output(0))
-        if few:
-            with w.shared(before) as (row,):
-                _hardmax_of_few(w, x, y, w.local(DType.I64, row * (along * behind)), along, behind)
-            return
-        with w.shared(before, -(-behind // _TOGETHER)) as (row, part):
-            first = w.local(DType.I64, part * _TOGETHER)
-            columns = w.local(DType.I64, minimum(integer(behind) - first, _TOGETHER))
-            start = w.local(DType.I64, row * (along * behind) + first)
-            _hardmax_of_columns(w, x, y, start, along, behind, columns)
-
-
-def _hardmax_of_rows(node: Defined, w: Stage, rows: int, along: int) -> None:
-    """The largest element of each row, the first place that has it, and zeros around a one.
-
-    Elements are compared as integers, whose largest one LLVM finds in vectors: of floats it would lose a NaN.
-    """
-    source, aim, kind = node.input(0), node.output(0), node.dtype(0)
-    bits = SIGNED[kind.bytes]
-    infinite = number(infinity(kind), bits)
-    x, y = w.reads(replace(source, dtype=bits)), w.writes(aim)
-
-    def magnitude(at: Expression) -> Expression:
-        return Binary("and", x.at(at), number(2 ** (8 * kind.bytes - 1) - 1, bits))
-
-    def ordered(at: Expression) -> Expression:
-        return pick(lt(x.at(at), 0), number(0, bits) - magnitude(at), magnitude(at))
-
-    with w.shared(rows) as (row,):
-        start, end = w.local(DType.I64, row * along), w.local(DType.I64, along)
-        largest, widest = w.local(bits, -infinity(kind)), w.local(bits, 0)
-
-        def look() -> None:
-            with w.loop(end) as at:
-                w.set(largest, maximum(largest, ordered(start + at)))
-                w.set(widest, maximum(widest, magnitude(start + at)))
-
-        look()
-        with w.when(gt(widest, infinite)):  # there is a NaN
-            w.set(end, 0)
-            with w.loop_while(le(magnitude(start + end), infinite)):
-                w.set(end, end + 1)
-            w.set(largest, -infinity(kind))
-            look()
-        best, here = w.local(DType.I64, 0), w.local(DType.I64, 0)
-        with w.loop_while(lt(here, end)):
-            count = w.local(DType.I64, minimum(end - here, _LOOKED_AT))
-            place = w.local(DType.I32, _LOOKED_AT)
-            with w.loop(count) as at:
-                is_largest = eq(ordered(start + here + at), largest)
-                w.set(place, minimum(place, pick(is_largest, as_type(at, DType.I32), _LOOKED_AT)))
-            with w.when(lt(place, _LOOKED_AT)):
-                w.set(best, here + as_type(place, DType.I64))
-                w.set(here, end)
-            w.set(here, here + count)
-        with w.loop(along) as at:
-            y.put(start + at, number(0, y.dtype))
-        y.put(start + best, number(1, y.dtype))
-
-
-def _hardmax_of_few(w: Stage, x: Grid, y: Grid, start: Expression, along: int, behind: int) -> None:
-    """The same of a few columns that lie side by side, each in variables of its own."""
-    kind = held(x.dtype)
-    best = [w.local(DType.I64, 0) for _ in range(behind)]
-    largest = [w.local(kind, number(-inf, kind)) for _ in range(behind)]
-    with w.loop(along) as at:
-        for column in range(behind):
-            one = w.local(kind, as_type(x.at(start + at * behind + column), kind))
-            w.set(best[column], pick(gt(one, largest[column]), at, best[column]))
-            w.set(largest[column], maximum(largest[column], one))
-    with w.loop(along) as at:
-        for column in range(behind):
-            y.put(start + at * behind + column, pick(eq(at, best[column]), number(1, y.dtype), 0))
-
-
-def _hardmax_of_columns(
-    w: Stage, x: Grid, y: Grid, start: Expression, along: int, behind: int, columns: Expression
-) -> None:
-    """The same of some columns that lie side by side: the first place of the largest element of each so far."""
-    kind, count = held(x.dtype), min(bound(behind), _TOGETHER)
-    best, largest = w.scratch(DType.I32, (count,)), w.scratch(kind, (count,))
-    with w.loop(columns) as column:
-        best.put(column, 0)
-        largest.put(column, number(-inf, kind))
-    with w.loop(along) as at:
-        here, place = w.local(DType.I64, start + at * behind), w.local(DType.I32, as_type(at, DType.I32))
-        with w.loop(columns) as column:
-            one = w.local(kind, as_type(x.at(here + column), kind))
-            best.put(column, pick(gt(one, largest.at(column)), place, best.at(column)))
-            largest.put(column, maximum(largest.at(column), one))
-    with w.loop(along) as at:
-        here, place = w.local(DType.I64, start + at * behind), w.local(DType.I32, as_type(at, DType.I32))
-        with w.loop(columns) as column:
-            y.put(here + column, pick(eq(best.at(column), place), number(1, y.dtype), 0))
-
-
 def lp_normalization(node: Defined) -> None:
     """The elements by the sum of their magnitudes (p = 1) or the root of that of their squares; 0 where it is 0."""
-    before, along, behind = _around(node, node.shape(0), -1)
+    before, along, behind = around(node, node.shape(0), -1)
     kind, power = held(node.dtype(0)), node.integer("p", 2)
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
@@ -386,7 +272,6 @@ def batch_normalization(node: Defined) -> None:
 DEFINITIONS: dict[str, Definition] = {
     "Softmax": softmax,
     "LogSoftmax": softmax,
-    "Hardmax": hardmax,
     "LpNormalization": lp_normalization,
     "LRN": lrn,
     "LayerNormalization": layer_normalization,

@@ -82,6 +82,11 @@ class Defined:
         """Whether it may be computed a little slower where that saves memory."""
         return self._scope.tight
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether its stages are the same for all sizes: no size decides which there are."""
+        return self._scope.steady
+
     # -- operands ---------------------------------------------------------------------------------------------------
 
     def has(self, at: int) -> bool:
