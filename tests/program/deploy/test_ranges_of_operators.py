@@ -70,6 +70,11 @@ LOOPS = {
         "y = Hardmax(x) z = Hardmax<axis = 0>(x) t = Transpose(x) v = Hardmax(t) w = Hardmax<axis = 0>(t) }",
         {},
     ),
+    "the largest along other axes": (
+        "g (float[batch,5,20] x) => (float[batch,3,20] v, int64[batch,3,20] i, float[5,3,batch] w, int64[5,3,batch] j) "
+        "{ v, i = TopK<axis = 1>(x, k) t = Transpose<perm = [1, 2, 0]>(x) w, j = TopK<axis = 1, largest = 0>(t, k) }",
+        {"k": np.array([3])},
+    ),
     "short floats": (
         "g (float16[batch,3,8] x) => (float16[batch,3,8] y) { y = LayerNormalization(x, scale) }",
         {"scale": np.ones(8, np.float16)},

@@ -14,20 +14,90 @@ from math import prod
 from graphopt.program.regions.routines.sorting import DIGITS, UNSIGNED, Keys, digit, key_of
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
-from kernels.routine.writer import Grid, as_type, both, either, eq, gt, lt, minimum, number
-from kernels.tensor.expression import Binary, Expression
+from kernels.routine.writer import Grid, as_type, both, either, eq, gt, integer, lt, minimum, number, pick
+from kernels.tensor.expression import Binary, Expression, ExpressionLike
 
 _FEW = 32  # elements of an ordered list; more are sorted
+_LANES = 16  # rows of which such lists are kept together
 _BLOCK = 32  # keys that are looked at together
 
 
 def top_k(node: Defined) -> None:
-    """The rows one by one: keys, the places of the first ones, and what lies there."""
+    """Rows of which few elements are wanted side by side, where they lie so; others one by one."""
     shape = node.shape(0)
     axis = node.axis(-1, len(shape))
+    inner, count = prod(shape[axis + 1 :]), node.output_shape(0)[axis]
+    node.require(count <= shape[axis], f"takes {count} of {shape[axis]} elements")
+    if not node.is_steady and 0 < count <= _FEW and inner >= _LANES:
+        _side_by_side(node, axis)
+    else:
+        _one_by_one(node, axis)
+
+
+def _side_by_side(node: Defined, axis: int) -> None:
+    """Ordered lists of neighbouring rows in vectors: an element that comes before a last one moves up in its list."""
+    shape = node.shape(0)
+    size, inner, count = shape[axis], prod(shape[axis + 1 :]), node.output_shape(0)[axis]
+    source, aim, is_largest = node.input(0), node.output(0), bool(node.integer("largest", 1))
+    bits = UNSIGNED[source.dtype.bytes]
+    with node.stage() as w:
+        x, values = w.reads(replace(source, dtype=bits)), w.writes(replace(aim, dtype=bits))
+        places = w.writes(node.output(1))
+        some_keys = w.scratch(bits, (_LANES,))
+        best, found = w.scratch(bits, (count + 1, _LANES)), w.scratch(DType.I32, (count + 1, _LANES))
+        with w.shared(prod(shape[:axis]), -(-inner // _LANES)) as (before, part):
+            (there,) = node.extents(w, node.dims(0)[axis : axis + 1])
+            left = w.local(DType.I64, minimum(part * _LANES, inner - _LANES))  # the last ones once more
+            first = w.local(DType.I64, before * (size * inner) + left)
+            with w.loop(_LANES) as lane:
+                best.put(lane, (1 << 8 * bits.bytes) - 1)  # no key comes before that
+                found.put(lane, 0)
+
+            def read(at: Expression) -> None:
+                here = w.local(DType.I64, first + at * inner)
+                with w.loop(_LANES) as lane:
+                    some_keys.put(lane, key_of(x.at(here + lane), source.dtype, is_largest=is_largest))
+
+            def enter(at: Expression, last: ExpressionLike) -> None:
+                place = w.local(DType.I32, as_type(at, DType.I32))
+                with w.loop(integer(last)) as step:
+                    level = w.local(DType.I64, (last - step) * _LANES)
+                    with w.loop(_LANES) as lane:
+                        key, own, next_ = some_keys.at(lane), best.at(level + lane), best.at(level - _LANES + lane)
+                        moves, enters = gt(key, next_), gt(key, own)
+                        found.put(
+                            level + lane,
+                            pick(moves, found.at(level - _LANES + lane), pick(enters, place, found.at(level + lane))),
+                        )
+                        best.put(level + lane, pick(moves, next_, pick(enters, key, own)))
+
+            with w.loop(count) as at:
+                with w.when(lt(at, there)):
+                    read(at)
+                with w.otherwise(), w.loop(_LANES) as lane:
+                    some_keys.put(lane, 0)  # behind all others
+                with w.loop(_LANES) as lane:
+                    best[at + 1, lane], found[at + 1, lane] = some_keys.at(lane), as_type(at, DType.I32)
+                enter(at, at + 1)
+            with w.loop(there, count) as at:
+                read(at)
+                some = w.local(DType.BOOL, False)
+                with w.loop(_LANES) as lane:
+                    w.set(some, either(some, gt(some_keys.at(lane), best[count, lane])))
+                with w.when(some):
+                    enter(at, integer(count))
+            start = w.local(DType.I64, before * (count * inner) + left)
+            with w.loop(count) as at, w.loop(_LANES) as lane:
+                place = w.local(DType.I64, as_type(found[at + 1, lane], DType.I64))
+                values.put(start + at * inner + lane, x.at(first + place * inner + lane))
+                places.put(start + at * inner + lane, place)
+
+
+def _one_by_one(node: Defined, axis: int) -> None:
+    """Keys, the places of the first ones, and what lies there."""
+    shape = node.shape(0)
     size, inner, count = shape[axis], prod(shape[axis + 1 :]), node.output_shape(0)[axis]
     source, aim = node.input(0), node.output(0)
-    node.require(count <= size, f"takes {count} of {size} elements")
     bits = UNSIGNED[source.dtype.bytes]
     with node.stage() as w:
         x, values = w.reads(replace(source, dtype=bits)), w.writes(replace(aim, dtype=bits))

@@ -48,6 +48,21 @@ def test_the_largest_of_equal_ones(
     held("TopK", [x, np.array([k])], [np.take_along_axis(x, places, 1), places], opset=24, axis=1, largest=int(most))
 
 
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i8", "i2", "u1"])
+@pytest.mark.parametrize(("size", "inner", "k"), [(1, 16, 1), (40, 16, 32), (9, 17, 9), (200, 41, 3), (70, 15, 5)])
+def test_the_largest_of_rows_side_by_side(kind: str, size: int, inner: int, k: int) -> None:
+    """Rows as many as are looked at together, some more, and fewer; elements that are equal, NaN, zeros, the least."""
+    generator = np.random.default_rng([size, inner, k])
+    x = drawn((2, size, inner), kind, size)
+    least = -np.inf if kind[0] == "f" else np.iinfo(kind).min
+    special = np.array([np.nan, -np.nan, np.inf, -0.0, 0.0, least] if kind[0] == "f" else [least], kind)
+    x = np.where(generator.random(x.shape) < 0.2, special[generator.integers(0, special.size, x.shape)], x)
+    for most in (True, False):
+        places = first(x.transpose(0, 2, 1).reshape(-1, size), k, most).reshape(2, inner, k).transpose(0, 2, 1)
+        wanted = [np.take_along_axis(x, places, 1), places]
+        held("TopK", [x, np.array([k])], wanted, opset=24, axis=1, largest=int(most))
+
+
 def test_the_largest_of_brain_floats() -> None:
     x = np.array([[3, -1, np.nan, 2, -np.inf, 3, 0.5]] * 2, ml_dtypes.bfloat16)
     for k in (4, 7):
