@@ -15,23 +15,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kernels.dtype import DType
 from kernels.errors import KernelsError
 from kernels.kernel import Kernel, Operand, write_kernel
 from kernels.llvm import types
-from kernels.llvm.function import Function, Value
+from kernels.llvm.function import Amount, Function, Value
 from kernels.llvm.module import Module
 from kernels.size import bound, is_free
 from kernels.target import Target
 from kernels.templates.grid import unravel
+from kernels.templates.places import are_inside, moved_inside
 from kernels.templates.template import only
 from kernels.tensor.expression import dense_strides
 
 ScatterReduction = Literal["none", "add", "mul", "min", "max"]
 BLOCK_BYTES = 64 << 10  # that a block of a gather copies, about
+_UNROLLED = 4  # single elements of a turn
 _BITS = {8: "i64", 4: "i32", 2: "i16", 1: "i8"}  # by the bytes of an element
 
 
@@ -184,9 +186,12 @@ def operands_of(problem: Indexed) -> tuple[Operand, ...]:
 def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
     """The kernel. A gather's blocks are stretches of its outer positions; a scatter has one, as updates may collide."""
     module = Module(target)
-    run = dense_tail(problem)
-    outer = problem.dims[: len(problem.dims) - run]
-    positions, length = math.prod(outer), math.prod(problem.dims[len(outer) :])
+    axes, length = _axes(problem)
+    positions, rows, line = (
+        math.prod(axis.size for axis in axes),
+        math.prod(axis.size for axis in axes[:-1]),
+        axes[-1].size,
+    )
     stretch = positions
     if problem.direction == "gather":
         stretch = max(1, BLOCK_BYTES // max(1, bound(length) * problem.dtype.bytes))
@@ -199,14 +204,20 @@ def build(problem: Indexed, target: Target, name: str = "indexed") -> Kernel:
             _copy(f, problem.dtype, pointers["data"], pointers["output"], problem.data_elements)
         if not bound(problem.plain_elements):
             return
+        if not is_free(blocks) and blocks == 1:
+            f.loop(0, rows, 1, lambda row, _: _line(f, problem, pointers, axes, row, f.integer(0), line, length))
+            return
         first = f.mul(block, stretch)
-        several = is_free(blocks) or blocks > 1
-        last = f.minimum(f.add(first, stretch), f.integer(positions)) if several else f.integer(positions)
+        last = f.minimum(f.add(first, stretch), f.integer(positions))
 
-        def position(number: Value, _: tuple[Value, ...]) -> None:
-            _move(f, problem, pointers, unravel(f, number, outer), length)
+        def row_of_block(row: Value, _: tuple[Value, ...]) -> None:
+            start = f.mul(row, line)
+            low = f.maximum(f.sub(first, start), f.integer(0))
+            high = f.minimum(f.sub(last, start), f.integer(line))
+            _line(f, problem, pointers, axes, row, low, high, length)
 
-        f.loop(first if several else 0, last if several else positions, 1, position)
+        past = f.add(f.binary("udiv", f.sub(last, 1), f.integer(line)), 1)
+        f.loop(f.binary("udiv", first, f.integer(line)), past, 1, row_of_block)
 
     return write_kernel(module, name, operands_of(problem), blocks, body, candidate=f"runs of {length}")
 
@@ -227,25 +238,96 @@ def dense_tail(problem: Indexed) -> int:
     return count
 
 
-def _offset(f: Function, coordinates: Sequence[Value], strides: tuple[int, ...]) -> Value:
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A dim of the positions, or several that are as one: its size, and what a step along it is on each side."""
+
+    size: int
+    index: int
+    data: int
+    plain: int
+
+
+def _axes(problem: Indexed) -> tuple[tuple[_Axis, ...], int]:
+    """The dims in front of the dense tail, at least one, and the elements of that; dims of 1 are left out."""
+    run = len(problem.dims) - dense_tail(problem)
+    axes: list[_Axis] = []
+    for one in zip(
+        problem.dims[:run], problem.index_strides, problem.data_strides, problem.plain_strides, strict=False
+    ):
+        axis = _Axis(*one)
+        if not is_free(axis.size) and axis.size == 1:
+            continue
+        before = axes[-1] if axes else None
+        steps = axis.size * axis.index, axis.size * axis.data, axis.size * axis.plain
+        if before is not None and steps == (before.index, before.data, before.plain):
+            axes[-1] = replace(axis, size=before.size * axis.size)
+        else:
+            axes.append(axis)
+    return tuple(axes or [_Axis(1, 0, 0, 0)]), math.prod(problem.dims[run:])
+
+
+def _line(
+    f: Function, problem: Indexed, pointers: dict[str, Value], axes: Sequence[_Axis], row: Value, low: Value,
+    high: Amount, length: int,
+) -> None:  # fmt: skip
+    """The positions `low` to `high`, exclusive, along the last axis.
+
+    Single elements that lie side by side are copied as they are told where all their indices are places of the data:
+    vectors of them are asked first.
+    """
+    *outer, along = axes
+    at = unravel(f, row, [axis.size for axis in outer])
+    kind = types.scalar(problem.index_dtype)
+    index_base, data_base, plain_base = (
+        _offset(f, at, [getattr(axis, side) for axis in outer]) for side in ("index", "data", "plain")
+    )
+    indices = f.at(pointers["indices"], index_base, kind)
+
+    def move(where: Value, *, inside: bool) -> None:
+        data_at = f.add(data_base, f.mul(where, along.data))
+        for number, component in enumerate(problem.components):
+            place = f.add(f.mul(where, along.index), number * problem.component_step)
+            index = f.convert("sext", "i64", f.load(kind, f.at(indices, place, kind)))
+            chosen = index if inside else moved_inside(f, index, component.size)
+            data_at = f.add(data_at, f.mul(chosen, component.stride))
+        _move(f, problem, pointers, data_at, f.add(plain_base, f.mul(where, along.plain)), length)
+
+    def one_by_one() -> None:
+        f.loop(low, high, 1, lambda where, _: move(where, inside=False))
+
+    if is_free(length) or length > 1 or len(problem.components) > 1 or along.index != 1:
+        one_by_one()
+        return
+
+    def unrolled() -> None:
+        whole = f.add(low, f.binary("and", f.sub(f.integer(high), low), f.integer(-_UNROLLED)))
+
+        def several(where: Value, _: tuple[Value, ...]) -> None:
+            for number in range(_UNROLLED):
+                move(f.add(where, number), inside=True)
+
+        f.loop(low, whole, _UNROLLED, several)
+        f.loop(whole, high, 1, lambda where, _: move(where, inside=True))
+
+    f.when(
+        are_inside(f, problem.index_dtype, problem.components[0].size, indices, low, f.integer(high)),
+        unrolled,
+        one_by_one,
+    )
+
+
+def _offset(f: Function, coordinates: Sequence[Value], strides: Sequence[int]) -> Value:
     total = f.integer(0)
-    for coordinate, stride in zip(coordinates, strides, strict=False):
+    for coordinate, stride in zip(coordinates, strides, strict=True):
         total = f.add(total, f.mul(coordinate, stride))
     return total
 
 
-def _move(f: Function, problem: Indexed, pointers: dict[str, Value], at: Sequence[Value], length: int) -> None:
+def _move(
+    f: Function, problem: Indexed, pointers: dict[str, Value], data_at: Value, plain_at: Value, length: int
+) -> None:  # fmt: skip
     """Copy, or combine, the run of elements at one position."""
-    index_at = _offset(f, at, problem.index_strides)
-    data_at = _offset(f, at, problem.data_strides)
-    plain_at = _offset(f, at, problem.plain_strides)
-    kind = types.scalar(problem.index_dtype)
-    for number, component in enumerate(problem.components):
-        address = f.at(pointers["indices"], f.add(index_at, number * problem.component_step), kind)
-        index = f.convert("sext", "i64", f.load(kind, address))
-        wrapped = f.select(f.compare("slt", index, f.integer(0)), f.add(index, component.size), index)
-        inside = f.minimum(f.maximum(wrapped, f.integer(0)), f.integer(component.size - 1))
-        data_at = f.add(data_at, f.mul(inside, component.stride))
     element = types.scalar(problem.dtype)
     if problem.direction == "gather":
         source, aim = f.at(pointers["data"], data_at, element), f.at(pointers["output"], plain_at, element)

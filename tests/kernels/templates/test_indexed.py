@@ -149,6 +149,30 @@ def test_an_index_outside_touches_nothing_outside() -> None:
     assert got.tolist() == [8, 9, 10, 11, 0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", [DType.I64, DType.I32])
+@pytest.mark.parametrize("line", [1, 3, 8, 29, 20000])
+def test_lines_of_single_elements_are_asked_whether_they_are_inside(dtype: DType, line: int) -> None:
+    """Lines in which no index is outside, one is at any place, or all are; long ones are cut into blocks."""
+    generator = np.random.default_rng(line)
+    data = generator.standard_normal((5, 7)).astype(np.float32)
+    index = generator.integers(0, 7, (5, line)).astype(dtype.numpy)
+    most = np.iinfo(dtype.numpy)
+    index[1, line // 2], index[2, -1] = -1, 7
+    index[3] = generator.choice(np.array([most.min, most.max, -7, 6, -8], dtype.numpy), line)
+    place = np.where(index < 0, np.maximum(index.astype(float) + 7, 0), np.minimum(index, 6)).astype(int)
+    problem = indexed.gather_elements((5, 7), 1, (5, line), DType.F32, dtype)
+    _check(problem, np.take_along_axis(data, place, 1), data=data, indices=index)
+    along = indexed.gather((5, 7), 1, (line,), DType.F32, dtype)
+    for one, chosen in zip(index, place, strict=True):
+        _check(along, data[:, chosen], data=data, indices=one)
+    updates = generator.standard_normal((5, line)).astype(np.float32)
+    expected = data.copy()
+    for row, column in np.ndindex(index.shape):
+        expected[row, place[row, column]] = updates[row, column]
+    problem = indexed.scatter_elements((5, 7), 1, (5, line), DType.F32, dtype)
+    _check(problem, expected, data=data, indices=index, updates=updates)
+
+
 def test_refusals_say_why() -> None:
     with pytest.raises(InvalidIndexing, match="axis 2 is outside of 2 dims"):
         indexed.gather((3, 4), 2, (1,), DType.F32)
