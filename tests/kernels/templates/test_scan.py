@@ -8,12 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.dtype import DType
-from kernels.target import host
+from kernels.target import Target, host
 from kernels.templates import scan
 from kernels.templates.scan import CumulativeSum, InvalidScan
 from tests.kernels.guard import run_guarded
+from tests.kernels.targets import HERE
 
 seeds = st.integers(0, 1000)
+
+
+@pytest.mark.parametrize("inner", [1, 15, 16, 40, 64, 79, 200])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I64])
+@pytest.mark.parametrize("target", HERE, ids=range(len(HERE)))
+def test_vectors_that_go_along_together(inner: int, dtype: DType, target: Target) -> None:
+    """As many positions as one vector has, as several have, and what is left of a row in shorter ones."""
+    x = np.arange(3 * 5 * inner).reshape(3, 5, inner).astype(dtype.numpy)
+    kernel = scan.build(CumulativeSum(x.shape, 1, dtype, exclusive=True), target)
+    got = run_guarded(kernel, {"x": x})["y"].reshape(x.shape)
+    np.testing.assert_array_equal(got, np.cumsum(x, axis=1) - x)
 
 
 @settings(deadline=None, max_examples=15)
