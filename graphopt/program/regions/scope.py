@@ -71,7 +71,7 @@ class Scope:
         self.model = model
         self.facts = Facts(model)
         self._inner = inner
-        self._prefix = prefix  # of the names of kernels
+        self.prefix = prefix  # of the names of kernels; empty but in the body of a loop or a condition
         self._graph = model.graph
         self._order: Mapping[ir.Node, int] | None = None
         self.target = target
@@ -353,10 +353,10 @@ class Scope:
 
     def kernel(self, template: Template[Problem, Candidate], problem: Problem) -> Kernel:
         """The kernel of a problem by its likely best candidate; equal problems share one kernel."""
-        key = (self._prefix, template.name, template.variant, problem)
+        key = (self.prefix, template.name, template.variant, problem)
         built = self._kernels.built
         if key not in built:
-            name = f"{self._prefix}{template.name}_{len(built)}"
+            name = f"{self.prefix}{template.name}_{len(built)}"
             write = ptx.task if self.target.is_gpu else Template.kernel
             built[key] = write(template, problem, self.target, name)
             if self._written is not None:
@@ -377,7 +377,7 @@ class Scope:
     def named(self, word: str) -> str:
         """A name for a kernel that is no template's, which no other one has."""
         self._named += 1
-        return f"{self._prefix}{word}_{self._named - 1}"
+        return f"{self.prefix}{word}_{self._named - 1}"
 
     def begun(self, view: View) -> tuple[View, Place]:
         """A view as an operand of an elementwise kernel, and where the operand begins: where the view does.

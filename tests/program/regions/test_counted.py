@@ -22,7 +22,10 @@ from graphopt.program.deploy import runtime
 from graphopt.program.deploy.compiled import Compiled
 from graphopt.program.deploy.emulation import Emulated
 from graphopt.program.regions.lower import lower
+from kernels.dtype import DType
+from kernels.routine.grammar import Put, Routine, statements
 from kernels.target import aarch64, host
+from kernels.tensor.expression import Number
 from tests import support
 from tests.kernels.arm import emulator, needs_arm
 from tests.kernels.interface import BAD_ARGUMENT, OK, Library, call
@@ -312,3 +315,20 @@ def test_a_call_of_the_wrong_dims_is_refused_as_ever() -> None:
     program, _ = _compiled(GRAPHS["places"])
     with pytest.raises(BundleError, match="expected is \\[4, 5\\]"):
         program(x=np.zeros((4, 4), np.float32))
+
+
+def _fills(text: str) -> bool:
+    """Whether the routine of a Compress stores zeros."""
+    lowered = lower(optimized(ir.from_proto(support.model(text, 20, **KEPT))), host())
+    made = [problem for _, problem in lowered.problems.values() if isinstance(problem, Routine)]
+    (routine,) = [one for one in made if one.outputs[0].dtype is DType.F32]
+    puts = [one for one in statements(routine.shared.body) if isinstance(one, Put)]
+    return any(isinstance(one.value, Number) and one.value.value == 0 for one in puts)
+
+
+def test_zeros_follow_only_where_somebody_reads_them() -> None:
+    """A program's output ends where its count says; a node reads as many as there can be."""
+    body = "y = Compress<axis = 0>(x, c)"
+    assert not _fills(f"g (float[4,5] x, bool[4] c) => (float[n,5] y) {{ {body} }}")
+    assert _fills(f"g (float[4,5] x, bool[4] c) => (float[3,5] y) {{ {body} }}")
+    assert _fills(f"g (float[4,5] x, bool[4] c) => (float[n,5] z) {{ {body} z = Softmax(y) }}")

@@ -70,8 +70,9 @@ def non_max_suppression(node: Defined) -> None:
                             w.set(written, written + 1)
             if counter is not None:
                 w.writes(counter).put(0, written)
-            with w.loop(rows, written) as row, w.loop(3) as column:
-                y[row, column] = 0
+            if node.zeros_follow(0, counter):
+                with w.loop(rows, written) as row, w.loop(3) as column:
+                    y[row, column] = 0
 
 
 def _given(node: Defined, w: Stage, at: int, kind: DType) -> Expression:

@@ -1,7 +1,7 @@
 """Operators that choose elements: NonZero, Compress, Unique, ArgMax and ArgMin.
 
 Where the count depends on the data and the model declares no number, it is stored beside the result. As many are
-written as the model declares, or as there can be; zeros follow where there are fewer.
+written as the model declares, or as there can be; zeros follow where there are fewer, if anybody reads them.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def non_zero(node: Defined) -> None:
                         y.put(found + axis * count, indices[axis])
                     w.set(found, found + 1)
             _keep(w, counter, found)
-            with w.loop(rank) as axis_here, w.loop(count, found) as at:
-                y[axis_here, at] = 0
+            if node.zeros_follow(0, counter):
+                with w.loop(rank) as axis_here, w.loop(count, found) as at:
+                    y[axis_here, at] = 0
 
 
 def _keep(w: Stage, counter: View | None, found: Expression) -> None:
@@ -121,8 +122,9 @@ def compress(node: Defined) -> None:
                 here = w.local(DType.I64, source + as_type(listed.at(one), DType.I64) * inner)
                 with w.loop(inner) as after:
                     y.put(aim + one * inner + after, x.at(here + after))
-            with w.loop(count * inner, found * inner) as at:
-                y.put(aim + at, number(0, y.dtype))
+            if node.zeros_follow(0, counter):
+                with w.loop(count * inner, found * inner) as at:
+                    y.put(aim + at, number(0, y.dtype))
 
 
 def unique(node: Defined) -> None:
@@ -170,10 +172,11 @@ def unique(node: Defined) -> None:
                     names.put(group.at(at), given)
                     w.set(given, given + 1)
             end = w.local(DType.I64, minimum(found, count))
-            with w.loop(outer) as above_here, w.loop(count, end) as at, w.loop(inner) as after:
-                y.put((above_here * count + at) * inner + after, number(0, y.dtype))
-            for result in (results[0], results[2]):
-                if result is not None:
+            if node.zeros_follow(0, counter):
+                with w.loop(outer) as above_here, w.loop(count, end) as at, w.loop(inner) as after:
+                    y.put((above_here * count + at) * inner + after, number(0, y.dtype))
+            for number_of, result in ((1, results[0]), (3, results[2])):
+                if result is not None and node.zeros_follow(number_of, counter):
                     with w.loop(count, end) as at:
                         result.put(at, 0)
             with w.loop(found) as one:

@@ -175,6 +175,13 @@ class Defined:
             self._scope.counts.places[dim] = self.temporary(DType.I64, (1,))
         return self._scope.counts.places[dim]
 
+    def zeros_follow(self, at: int, counter: View | None) -> bool:
+        """Whether zeros stand in a result behind what was found: its dims are declared, or it is read for the most.
+
+        Nobody sees what lies behind the count of a program's output that no node reads; that of a body may be read.
+        """
+        return counter is None or bool(self.node.outputs[at].uses()) or bool(self._scope.prefix)
+
     def dims(self, at: int) -> Dims:
         """An input's dims as a run finds them: those of `shape`, with expressions of counts where data decides."""
         return self._scope.dims(self.value(at))
