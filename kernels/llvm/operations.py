@@ -9,15 +9,19 @@ from kernels.llvm.function import Function, Value
 from kernels.math import integers, libm, rounding
 from kernels.math.erf import erf
 from kernels.math.exponential import exp, sigmoid
+from kernels.math.hyperbolic import acosh, asinh, atanh, cosh, sinh
+from kernels.math.inverse import acos, asin, atan
 from kernels.math.logarithm import log
 from kernels.math.polynomial import absolute
 from kernels.math.power import power
+from kernels.math.remainder import fmod
 from kernels.math.tanh import tanh
 from kernels.math.trigonometric import cos, sin
 from kernels.tensor.expression import BinaryOp, CompareOp, UnaryOp
 
-# Functions that are rare enough to be the C library's for f32 too.
-_ALWAYS_LIBRARY = ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
+_OF_F64 = (
+    "exp", "log", "erf", "tanh", "sin", "cos", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+)  # fmt: skip  # the C library's functions of f64
 _PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
@@ -29,7 +33,7 @@ def unary(f: Function, op: UnaryOp, x: Value, dtype: DType) -> Value:
         return f.neg(x)
     if dtype.is_integer:
         return _of_integer(f, op, x, signed=dtype.is_signed)
-    if op in _LIBRARY and (dtype is DType.F64 or op not in _UNARY):
+    if dtype is DType.F64 and op in _LIBRARY:
         return _LIBRARY[op](f, x)
     return _UNARY[op](f, x)
 
@@ -56,7 +60,7 @@ def binary(f: Function, op: BinaryOp, a: Value, b: Value, dtype: DType) -> Value
         case "pow":
             return libm.call(f, "pow", a, b) if dtype is DType.F64 else _power(f, a, b)
         case "fmod":
-            return libm.call(f, "fmod", a, b)
+            return fmod(f, a, b)
         case "mod":
             return _modulus(f, a, b)
     raise AssertionError(f"no rule for {op} of {dtype.value}")
@@ -91,7 +95,7 @@ def _power(f: Function, a: Value, b: Value) -> Value:
 
 def _modulus(f: Function, a: Value, b: Value) -> Value:
     """The remainder with the sign of the divisor."""
-    rest = libm.call(f, "fmod", a, b)
+    rest = fmod(f, a, b)
     zero = f.number(rest.type, 0.0)
     differs = f.binary("xor", f.compare("olt", rest, zero), f.compare("olt", b, zero))
     some = f.compare("une", rest, zero)
@@ -103,6 +107,8 @@ _UNARY: dict[str, Callable[[Function, Value], Value]] = {
     "floor": rounding.floor, "ceil": rounding.ceil, "round": rounding.round_half_even, "trunc": rounding.trunc,
     "sign": rounding.sign, "is_nan": rounding.is_nan, "is_inf": rounding.is_inf,
     "exp": exp, "log": log, "erf": erf, "tanh": tanh, "sigmoid": sigmoid, "sin": sin, "cos": cos,
+    "asin": asin, "acos": acos, "atan": atan, "sinh": sinh, "cosh": cosh,
+    "asinh": asinh, "acosh": acosh, "atanh": atanh,
 }  # fmt: skip
 
 
@@ -116,7 +122,7 @@ def _library_sigmoid(f: Function, x: Value) -> Value:
 
 
 _LIBRARY: dict[str, Callable[[Function, Value], Value]] = {
-    **{name: _by_library(name) for name in ("exp", "log", "erf", "tanh", "sin", "cos", *_ALWAYS_LIBRARY)},
+    **{name: _by_library(name) for name in _OF_F64},
     "sigmoid": _library_sigmoid,
 }
 

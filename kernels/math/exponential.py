@@ -51,17 +51,22 @@ def _exp(f: Function, x: Value, *, above_one: bool) -> Value:
     scales_itself = has_avx512(f, types.lanes(x.type))
     if not scales_itself:  # an exponent is put together from bits, and must be one
         x = f.maximum(x, lowest)
-    rounded = f.fma(x, f.number(x.type, _LOG2_E), f.number(x.type, _ROUNDER))
-    n = f.sub(rounded, f.number(x.type, _ROUNDER))
-    high = _LN2_HIGH if f.module.target.architecture.is_fused else _LN2_SHORT
-    r = f.fma(n, f.number(x.type, -high), x)
-    r = f.fma(n, f.number(x.type, high - math.log(2)), r)
+    rounded, n, r = reduced(f, x)
     mantissa = horner(f, r, _COEFFICIENTS)
     if scales_itself:
         found = _scalef(f, mantissa, n, types.lanes(x.type))
     else:
         found = _scale(f, mantissa, rounded, above_one=above_one)
     return f.select(there, found, f.number(x.type, 0.0))
+
+
+def reduced(f: Function, x: Value) -> tuple[Value, Value, Value]:
+    """(rounded, n, r) with x = n ln 2 + r and |r| <= ln 2 / 2; `rounded` has n in its low bits."""
+    rounded = f.fma(x, f.number(x.type, _LOG2_E), f.number(x.type, _ROUNDER))
+    n = f.sub(rounded, f.number(x.type, _ROUNDER))
+    high = _LN2_HIGH if f.module.target.architecture.is_fused else _LN2_SHORT
+    r = f.fma(n, f.number(x.type, -high), x)
+    return rounded, n, f.fma(n, f.number(x.type, high - math.log(2)), r)
 
 
 def _scale(f: Function, mantissa: Value, rounded: Value, *, above_one: bool) -> Value:

@@ -22,13 +22,30 @@ _COEFFICIENTS = (
 def log(f: Function, x: Value) -> Value:
     """ln x: at most 2 ULP. log(0) = -inf, log of what is below zero is NaN."""
     exponent, mantissa = split(f, x)
-    m = f.sub(mantissa, f.number(x.type, 1.0))
+    return with_limits(f, x, of_parts(f, exponent, f.sub(mantissa, f.number(x.type, 1.0))))
+
+
+def one_more(f: Function, x: Value, exponent: Value) -> Value:
+    """ln(1 + x) + exponent ln 2 for 0 <= x < 2^100: relative to x where that is small, at most 2 ULP.
+
+    1 + x is rounded to find its power of two alone; x is divided by that, which is exact, and then added.
+    """
+    kind = types.with_element(x.type, "i32")
+    one = f.number(x.type, 1.0)
+    bits = f.sub(f.convert("bitcast", kind, f.add(x, one)), f.number(kind, _SQRT_HALF_BITS))
+    scale = f.sub(f.number(kind, 127 << 23), f.binary("and", bits, f.number(kind, -(1 << 23))))
+    scale = f.convert("bitcast", x.type, scale)
+    power = f.convert("sitofp", x.type, f.binary("ashr", bits, f.number(kind, 23)))
+    return of_parts(f, f.add(power, exponent), f.fma(x, scale, f.sub(scale, one)))
+
+
+def of_parts(f: Function, exponent: Value, m: Value) -> Value:
+    """exponent ln 2 + ln(1 + m) for 1 + m in [sqrt 1/2, sqrt 2)."""
     square = f.mul(m, m)
     tail = f.mul(f.mul(horner(f, m, _COEFFICIENTS), m), square)
-    tail = f.fma(exponent, f.number(x.type, _LN2_LOW), tail)
-    tail = f.fma(square, f.number(x.type, -0.5), tail)
-    found = f.fma(exponent, f.number(x.type, _LN2_HIGH), f.add(m, tail))
-    return with_limits(f, x, found)
+    tail = f.fma(exponent, f.number(m.type, _LN2_LOW), tail)
+    tail = f.fma(square, f.number(m.type, -0.5), tail)
+    return f.fma(exponent, f.number(m.type, _LN2_HIGH), f.add(m, tail))
 
 
 def split(f: Function, x: Value) -> tuple[Value, Value]:

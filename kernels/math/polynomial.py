@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 
 
@@ -24,6 +25,18 @@ def clamp(f: Function, x: Value, low: float, high: float) -> Value:
 def absolute(f: Function, x: Value) -> Value:
     """|x|."""
     return f.intrinsic("llvm.fabs", x.type, x)
+
+
+def anywhere(f: Function, condition: Value) -> Value:
+    """One i1: whether a condition holds in some lane of some part."""
+    some = condition.split()[0]
+    for one in condition.split()[1:]:
+        some = f.binary("or", some, one)
+    lanes = types.lanes(condition.type)
+    if lanes == 1:
+        return some
+    bits = f.convert("bitcast", f"i{lanes}", some)
+    return f.compare("ne", bits, f.number(bits.type, 0))
 
 
 def has_avx512(f: Function, lanes: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from kernels.llvm import types
 from kernels.llvm.function import Function, Parameter, Value
-from kernels.math.polynomial import absolute, horner
+from kernels.math.polynomial import absolute, anywhere, horner
 from kernels.math.rounding import round_half_even
 
 Name = Literal["sin", "cos"]
@@ -41,14 +41,7 @@ def cos(f: Function, x: Value) -> Value:
 
 
 def _either(f: Function, x: Value, name: Name) -> Value:
-    large = f.compare("ogt", absolute(f, x), f.number(x.type, _LARGE))
-    some = large.split()[0]
-    for one in large.split()[1:]:
-        some = f.binary("or", some, one)
-    lanes = types.lanes(x.type)
-    if lanes > 1:
-        bits = f.convert("bitcast", f"i{lanes}", some)
-        some = f.compare("ne", bits, f.number(bits.type, 0))
+    some = anywhere(f, f.compare("ogt", absolute(f, x), f.number(x.type, _LARGE)))
     outside = _large_function(f, x.type, name)
 
     def with_large() -> tuple[Value, ...]:

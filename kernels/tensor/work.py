@@ -9,7 +9,7 @@ from kernels.tensor.traverse import nodes
 
 POLYNOMIALS: Mapping[str, int] = {
     "exp": 12, "log": 16, "erf": 16, "tanh": 14, "sigmoid": 16, "sin": 24, "cos": 24, "pow": 40,
-    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"), 60),
+    "asin": 18, "acos": 20, "atan": 22, "sinh": 24, "cosh": 20, "asinh": 38, "acosh": 32, "atanh": 26,
 }  # fmt: skip
 DIVISIONS: Mapping[str, int] = {"sqrt": 6, "rsqrt": 10, "reciprocal": 5, "div": 5, "mod": 12, "fmod": 12}
 _DEAR = {**POLYNOMIALS, **DIVISIONS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import kernels.target
 from kernels.dtype import DType
 from kernels.kernel import Operand, write_kernel
 from kernels.llvm import types
@@ -18,9 +20,12 @@ from kernels.math import rounding
 from kernels.math.erf import erf
 from kernels.math.exponential import exp, exp_nonpositive, sigmoid
 from kernels.math.gelu import gelu
+from kernels.math.hyperbolic import acosh, asinh, atanh, cosh, sinh
+from kernels.math.inverse import acos, asin, atan
 from kernels.math.logarithm import log
 from kernels.math.power import power
 from kernels.math.quotient import quotient
+from kernels.math.remainder import fmod
 from kernels.math.tanh import tanh
 from kernels.math.trigonometric import cos, sin
 from kernels.run import Executable
@@ -115,6 +120,9 @@ FUNCTIONS = {
     "reciprocal": (rounding.reciprocal, lambda x: 1 / x, 0.5), "floor": (rounding.floor, np.floor, 0),
     "ceil": (rounding.ceil, np.ceil, 0), "round": (rounding.round_half_even, np.rint, 0),
     "trunc": (rounding.trunc, np.trunc, 0), "sign": (rounding.sign, np.sign, 0),
+    "asin": (asin, np.arcsin, 2), "acos": (acos, np.arccos, 2), "atan": (atan, np.arctan, 2),
+    "sinh": (sinh, np.sinh, 2), "cosh": (cosh, np.cosh, 2),
+    "asinh": (asinh, np.arcsinh, 2), "acosh": (acosh, np.arccosh, 3), "atanh": (atanh, np.arctanh, 2),
 }  # fmt: skip
 
 
@@ -129,7 +137,35 @@ def test_the_stated_bound_holds_over_all_exponents(name: str, target: Target) ->
     assert far[worst] <= bound, f"{name}({x[worst]!r}) = {found[worst]!r} is {far[worst]:.2f} ULP off"
 
 
-@pytest.mark.parametrize("name", ["exp", "sin", "log"])
+# Where a formula changes, and where a result is near 0 or the largest number.
+EDGES = {
+    "asin": (0.5403, 1), "acos": (0.5403, 1, -1), "atan": (1,), "sinh": (2.0**-12, math.log(2) / 2, 89.4159),
+    "cosh": (math.log(2) / 2, 89.4159), "asinh": (2.0**60, 0.4), "acosh": (1, 2.0**60), "atanh": (0.5, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("name", EDGES)
+def test_the_stated_bound_holds_where_formulas_change(name: str, target: Target) -> None:
+    function, exact, bound = FUNCTIONS[name]
+    bits = np.array(EDGES[name], np.float32).view(np.int32)[:, None] + np.arange(-2048, 2048)
+    x = np.ascontiguousarray(bits.astype(np.int32).reshape(-1)).view(np.float32)
+    found = run(function, x, target=target, lanes=target.lanes())
+    far = zero_or_right(found, exact, x)
+    worst = int(np.argmax(far))
+    assert far[worst] <= bound, f"{name}({x[worst]!r}) = {found[worst]!r} is {far[worst]:.2f} ULP off"
+
+
+@pytest.mark.parametrize("name", ["asin", "atan", "sinh", "asinh", "atanh"])
+def test_a_tiny_argument_is_the_result(name: str) -> None:
+    x = np.geomspace(SMALLEST_NORMAL, 1e-5, 4096).astype(np.float32)
+    x[1::2] *= -1
+    x[:2] = 0.0, -0.0
+    found = run(FUNCTIONS[name][0], x, target=host(), lanes=16)
+    np.testing.assert_array_equal(found.view(np.uint32), x.view(np.uint32))
+
+
+@pytest.mark.parametrize("name", ["exp", "sin", "log", "asin", "sinh", "acosh"])
 def test_one_lane_gives_the_same_bits_as_many(name: str) -> None:
     function = FUNCTIONS[name][0]
     x = every_exponent()[:4096]
@@ -212,3 +248,60 @@ def test_pow_follows_c(target: Target) -> None:
         want = np.power(x.astype(np.float64), y.astype(np.float64))
     zeros = (found == 0) & ~np.isnan(want)
     np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(want[zeros]))
+
+
+def _pairs() -> tuple[np.ndarray, np.ndarray]:
+    """Dividends and divisors of every size; multiples of a divisor and their neighbours; and what is special."""
+    generator = np.random.default_rng(0)
+    count = 1 << 14
+    patterns = generator.integers(0, 2**32, (2, count), dtype=np.uint64).astype(np.uint32).view(np.float32)
+    divisors = (generator.normal(size=count) * 2.0 ** generator.integers(-90, 90, count)).astype(np.float32)
+    multiples = (np.floor(2 ** generator.uniform(0, 24, count)) * divisors).astype(np.float32)
+    near = [np.nextafter(multiples, np.float32(limit)) for limit in (-np.inf, np.inf)]
+    values = np.array([*SPECIAL, 2, -2, 3, 0.5, 7, 1e30, 2.0**-102, 2.0**-103], np.float32)
+    special = np.array(list(itertools.product(values, values)) * 4, np.float32).T
+    whole = [generator.integers(-limit, limit, count).astype(np.float32) for limit in (2**24, 100)]
+    a = np.concatenate([patterns[0], multiples, *near, whole[0], special[0]])
+    b = np.concatenate([patterns[1], *[divisors] * 3, whole[1], special[1]])
+    kept = len(a) // 64 * 64
+    return np.ascontiguousarray(a[:kept]), np.ascontiguousarray(b[:kept])
+
+
+def _is_fmod(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Whether each has all bits of NumPy's, of subnormal numbers too."""
+    with np.errstate(all="ignore"):
+        wanted = np.fmod(a, b)
+    same: np.ndarray = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
+    return same
+
+
+@pytest.mark.parametrize("target", HERE, ids=lambda one: one.cpu)
+@pytest.mark.parametrize("lanes", [1, 0], ids=["one lane", "all lanes"])
+def test_remainders_are_exact(target: Target, lanes: int) -> None:
+    a, b = _pairs()
+    found = run(fmod, a, b, target=target, lanes=lanes or target.lanes())
+    right = _is_fmod(found, a, b)
+    wrong = int(np.argmin(right))
+    assert right.all(), f"fmod({a[wrong]!r}, {b[wrong]!r}) = {found[wrong]!r}"
+
+
+@pytest.mark.parametrize("change", [{"is_fused": False}, {"is_bare": True}], ids=["unfused", "bare"])
+def test_remainders_are_exact_on_machines_that_lack_instructions(
+    change: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code of such a machine, for this one's instructions."""
+    target = host()
+    name = target.architecture.name
+    monkeypatch.setattr(kernels.target, "ARCHITECTURES", {name: dataclasses.replace(target.architecture, **change)})
+    a, b = _pairs()
+    assert _is_fmod(run(fmod, a, b, target=target, lanes=4), a, b).all()
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_products_and_sums_that_round_apart_keep_the_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = host()
+    unfused = {target.architecture.name: dataclasses.replace(target.architecture, is_fused=False)}
+    monkeypatch.setattr(kernels.target, "ARCHITECTURES", unfused)
+    function, exact, bound = FUNCTIONS[name]
+    x = every_exponent()
+    assert zero_or_right(run(function, x, target=target, lanes=4), exact, x).max() <= bound

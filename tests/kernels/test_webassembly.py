@@ -24,6 +24,8 @@ from kernels.llvm.link import LinkError, link_webassembly
 from kernels.llvm.module import Module
 from kernels.math.erf import erf
 from kernels.math.exponential import exp, sigmoid
+from kernels.math.hyperbolic import acosh, asinh, atanh, cosh, sinh
+from kernels.math.inverse import acos, asin, atan
 from kernels.math.logarithm import log
 from kernels.math.tanh import tanh
 from kernels.math.trigonometric import sin
@@ -177,6 +179,9 @@ FUNCTIONS: tuple[tuple[Callable[[Function, Value], Value], Callable[[float], flo
     (exp, math.exp, -80, 80), (log, math.log, 1e-30, 1e30), (erf, math.erf, -5, 5),
     (tanh, math.tanh, -12, 12), (sin, math.sin, -60000, 60000),
     (sigmoid, lambda x: 1 / (1 + math.exp(-x)), -40, 40),
+    (asin, math.asin, -1, 1), (acos, math.acos, -0.999, 0.999), (atan, math.atan, -9, 9), (sinh, math.sinh, -9, 9),
+    (cosh, math.cosh, -88, 88), (asinh, math.asinh, -9, 9), (acosh, math.acosh, 1.001, 9),
+    (atanh, math.atanh, -0.999, 0.999),
 )  # fmt: skip
 
 
