@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kernels.dtype import DType
 from kernels.llvm.function import Function, Value
-from kernels.math import integers, libm, rounding
+from kernels.math import double, integers, libm, rounding
 from kernels.math.erf import erf
 from kernels.math.exponential import exp, sigmoid
 from kernels.math.hyperbolic import acosh, asinh, atanh, cosh, sinh
@@ -19,9 +19,8 @@ from kernels.math.tanh import tanh
 from kernels.math.trigonometric import cos, sin
 from kernels.tensor.expression import BinaryOp, CompareOp, UnaryOp
 
-_OF_F64 = (
-    "exp", "log", "erf", "tanh", "sin", "cos", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-)  # fmt: skip  # the C library's functions of f64
+# The C library's functions, of f64.
+_LIBRARY = ("sin", "cos", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
@@ -34,7 +33,9 @@ def unary(f: Function, op: UnaryOp, x: Value, dtype: DType) -> Value:
     if dtype.is_integer:
         return _of_integer(f, op, x, signed=dtype.is_signed)
     if dtype is DType.F64 and op in _LIBRARY:
-        return _LIBRARY[op](f, x)
+        return libm.call(f, op, x)
+    if dtype is DType.F64 and op in _DOUBLE:
+        return _DOUBLE[op](f, x)
     return _UNARY[op](f, x)
 
 
@@ -111,20 +112,9 @@ _UNARY: dict[str, Callable[[Function, Value], Value]] = {
     "asinh": asinh, "acosh": acosh, "atanh": atanh,
 }  # fmt: skip
 
-
-def _by_library(name: str) -> Callable[[Function, Value], Value]:
-    return lambda f, x: libm.call(f, name, x)
-
-
-def _library_sigmoid(f: Function, x: Value) -> Value:
-    one = f.number(x.type, 1.0)
-    return f.div(one, f.add(one, libm.call(f, "exp", f.neg(x))))
-
-
-_LIBRARY: dict[str, Callable[[Function, Value], Value]] = {
-    **{name: _by_library(name) for name in _OF_F64},
-    "sigmoid": _library_sigmoid,
-}
+_DOUBLE: dict[str, Callable[[Function, Value], Value]] = {
+    "exp": double.exp, "log": double.log, "erf": double.erf, "tanh": double.tanh, "sigmoid": double.sigmoid,
+}  # fmt: skip
 
 _INTEGER: dict[str, Callable[[Function, Value, Value, bool], Value]] = {
     "div": lambda f, a, b, signed: integers.quotient(f, a, b, signed=signed),

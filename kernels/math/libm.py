@@ -1,4 +1,4 @@
-"""Functions of f64: calls of the C library, one lane after the other.
+"""The rarer functions of f64: calls of the C library, one lane after the other.
 
 They are correct and slow, and an object that uses them is linked with the C library's `m`.
 """
