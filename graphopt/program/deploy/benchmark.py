@@ -8,10 +8,11 @@ take turns.
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ PAUSE = 0.1  # seconds between two sides of several threads: ONNX Runtime's wait
 RESAMPLES = 1000
 AS_GIVEN, COMPILED = "as in the file", "as compiled"  # precisions: of a model, and of a bundle
 Array = npt.NDArray[np.generic]
-Call = Callable[[], Sequence[Array]]
+Call = Callable[[], Sequence[object]]  # tensors, or sequences and maps of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +167,27 @@ def interval(ratios: npt.NDArray[np.float64]) -> tuple[float, float, float]:
     return float(low), float(np.median(ratios)), float(high)
 
 
-def _difference(theirs: Sequence[Array], ours: Sequence[Array]) -> tuple[float, float]:
+def _arrays(value: object) -> Iterator[Array]:
+    """The tensors in an output: itself, those of a sequence, or the numbers of a map."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _arrays(one)
+    else:
+        yield np.asarray(value)
+
+
+def _difference(theirs: Sequence[object], ours: Sequence[object]) -> tuple[float, float]:
     max_abs = max_rel = 0.0
-    for one, other in zip(theirs, ours, strict=True):
+    for one, other in itertools.zip_longest(_arrays(theirs), _arrays(ours), fillvalue=np.zeros(0)):
         if one.shape != other.shape:
             return math.inf, math.inf
         if not one.size:
+            continue
+        if one.dtype.kind in "OSU":  # texts
+            if not np.array_equal(one, other):
+                return math.inf, math.inf
             continue
         gap = float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max())
         largest = float(np.abs(one.astype(np.float64)).max())

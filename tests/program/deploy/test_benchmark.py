@@ -50,6 +50,17 @@ def test_outputs_of_other_dims_are_told_apart() -> None:
     assert found.max_abs == found.max_rel == np.inf
 
 
+def test_maps_and_texts_are_compared() -> None:
+    """As ZipMap gives them: a map for each row, and labels that may be texts."""
+
+    def side(name: str, label: str, second: float) -> Side:
+        return Side(name, "f32", lambda: [np.array([label]), [{0: 0.5, 1: second}]])
+
+    same, others = side("peer", "a", 0.25), [side("other number", "a", 0.5), side("other text", "b", 0.25)]
+    found = compare_sides(side("ours", "a", 0.25), [same, *others], rounds=3)
+    assert [one.max_abs for one in found] == [0, 0.25, np.inf]
+
+
 def test_onnxruntime_runs_and_a_missing_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     proto = support.model("g (float[4] x) => (float[4] y) { y = Exp(x) }").SerializeToString()
     side = onnxruntime_side(proto, {"x": np.zeros(4, np.float32)}, 1)

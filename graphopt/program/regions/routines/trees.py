@@ -5,8 +5,8 @@ Labels that are texts are no numbers, and refused. Scores and labels of two clas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -15,6 +15,7 @@ from graphopt.model.nodes import attribute_of
 from graphopt.program.regions.routines.scores import NONE, post_transformed
 from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from kernels.dtype import DType
+from kernels.routine.grammar import Local
 from kernels.routine.writer import (
     Grid,
     as_type,
@@ -23,6 +24,7 @@ from kernels.routine.writer import (
     eq,
     ge,
     gt,
+    integer,
     le,
     lt,
     maximum,
@@ -30,11 +32,15 @@ from kernels.routine.writer import (
     ne,
     number,
     pick,
-)  # fmt: skip
+    quotient,
+)
 from kernels.tensor.expression import Expression, Unary
 
 I32, I64, BOOL = DType.I32, DType.I64, DType.BOOL
-LANES = 8  # trees that a row walks at a time: about as many loads as there are instructions between two of a walk
+LANES = 8  # walks at a time: about as many loads as there are instructions between two of a walk
+FEW_ROWS, MOST_ROWS = 128, 1024  # that go down a tree before the next one
+LARGE = 1 << 19  # bytes of nodes: a cache of a core does not keep them from one row to the next
+NODE, CHILDREN = 4, 2  # numbers of a node: a feature, a split and two children
 LEAF, MEMBER = -1, 6
 _MODES = {
     "BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4, "BRANCH_NEQ": 5,
@@ -135,68 +141,149 @@ def _of_lists(node: Defined, prefix: str) -> Forest:
 
 
 class _Walker:
-    """Writes the walk of one row through all trees, several at a time: each step waits for loads of the one before."""
+    """Writes the walks of rows through all trees, several at a time: each step waits for loads of the one before.
 
-    def __init__(self, node: Defined, w: Stage, forest: Forest, kind: DType) -> None:
-        self._w, self._forest, self._kind = w, forest, kind
-        self._lanes = 1 if MEMBER in forest.modes else min(LANES, max(len(forest.roots), 1))
-        self._steps = -(-len(forest.roots) // self._lanes)
-        nothing = -len(forest.leaves)  # a leaf behind the last one, without weights
+    A leaf is a node behind all others that is its own child, so that a walk that has ended goes on without a question.
+    A node's feature, split and children lie side by side, in one line of the cache; its number is where they begin.
+    """
+
+    def __init__(self, node: Defined, w: Stage, forest: Forest, kind: DType, targets: int) -> None:
+        self._w, self._forest, self._kind, self._targets = w, forest, kind, targets
+        inner, leaves = len(forest.features), len(forest.leaves)  # one leaf more, without weights
+        self._first_leaf = inner * NODE
+        self._lanes = 1 if MEMBER in forest.modes else LANES
+        self._is_steady, self._modes_used = node.is_steady, sorted(set(forest.modes))
+        self._totals = w.scratch(kind, (targets,))
 
         def table(values: Sequence[float], dtype: DType) -> Grid:
             return w.reads(node.table(np.asarray([*values, 0], dtype.numpy)))
 
-        roots = [*forest.roots, *[nothing] * (self._steps * self._lanes - len(forest.roots))]
-        self._roots, self._features, self._modes = (table(one, I32) for one in (roots, forest.features, forest.modes))
-        self._splits, self._missing = table(forest.splits, kind), table(forest.missing, I32)
-        self._yes, self._no = (table(one, I32) for one in forest.children)
-        self._starts, self._sets = table(forest.members[0], I64), table(forest.members[1], kind)
-        self._leaves, self._targets = table([*forest.leaves, forest.leaves[-1]], I64), table(forest.targets, I64)
-        self._weights = table(forest.weights, kind)
+        def place(child: int) -> int:
+            return NODE * (child if child >= 0 else inner - 1 - child)
 
-    def run(self, x: Grid, row: Expression, totals: Grid, way: str) -> None:
-        """Join the weights of a row's leaves to the totals, tree by tree: "SUM", "MIN" or "MAX"."""
+        ends = [0] * leaves
+        nodes = np.zeros((inner + leaves, NODE), np.int32)
+        nodes[:inner, 0] = forest.features
+        nodes[:inner, 1] = np.asarray(forest.splits, np.float32).view(np.int32)
+        for at, children in enumerate(forest.children):
+            nodes[:inner, CHILDREN + at] = [place(one) for one in children]
+            nodes[inner:, CHILDREN + at] = self._first_leaf + NODE * np.arange(leaves)
+        view = node.table(nodes.reshape(-1))
+        self._nodes = w.reads(view)
+        self._splits = w.reads(replace(view, dtype=DType.F32)) if kind is DType.F32 else table(forest.splits, kind)
+        self._steps = -(-len(forest.roots) // self._lanes)
+        nothing = [int(nodes[-1, CHILDREN])] * (self._steps * self._lanes - len(forest.roots))
+        self._roots = table([*map(place, forest.roots), *nothing], I32)
+        self._modes = table([*map(self._modes_used.index, forest.modes), *ends], I32)
+        self._missing = table([*forest.missing, *ends], I32) if any(forest.missing) else None
+        self._starts, self._sets = table([*forest.members[0], *ends], I64), table(forest.members[1], kind)
+        self._leaves, self._of_leaves = table([*forest.leaves, forest.leaves[-1]], I64), table(forest.targets, I64)
+        self._weights = table(forest.weights, kind)
+        self._has_one_each = forest.leaves == list(range(leaves))
+        self._bytes = nodes.nbytes
+
+    def run(
+        self, x: Grid, first: Sequence[float], finish: Callable[[Expression, Grid], None], way: str = "SUM"
+    ) -> None:  # fmt: skip
+        """The weights of each row's leaves joined to the `first` ones: "SUM", "MIN" or "MAX"; `finish` takes totals.
+
+        Many rows go down one tree after the other, side by side, while its nodes are at hand; a row alone goes down
+        several trees at a time.
+        """
+        w, rows = self._w, x.shape[0]
+        if self._is_steady or rows < 2 * LANES or self._lanes == 1:
+            with w.shared(rows) as (row,):
+                self._alone(x, row, first, finish, way)
+            return
+        most = FEW_ROWS if self._bytes <= LARGE else MOST_ROWS
+        together = max(LANES, min(most, -(-rows // (8 * LANES)) * LANES))
+        held = w.scratch(self._kind, (together * self._targets,))
+        with w.shared(-(-rows // together)) as (part,):
+            start = w.local(I64, part * together)
+            groups = w.local(I64, quotient(minimum(rows - start, together), LANES))
+            with w.loop(groups * LANES) as row:
+                self._begin(held, row * self._targets, first)
+            with w.loop(len(self._forest.roots)) as tree, w.loop(groups) as group:
+                lanes = [w.local(I64, group * LANES + lane) for lane in range(LANES)]
+                here = [w.local(I64, as_type(self._roots.at(tree), I64)) for _ in lanes]
+                self._walk(x, [w.local(I64, (start + lane) * x.shape[-1]) for lane in lanes], here)
+                for lane, one in zip(lanes, here, strict=True):
+                    self._join(held, lane * self._targets, one, way)
+            with w.loop(groups * LANES) as row:
+                with w.loop(self._targets) as target:
+                    self._totals.put(target, held.at(row * self._targets + target))
+                finish(start + row, self._totals)
+            with w.loop(minimum(start + together, rows), start + groups * LANES) as row:
+                self._alone(x, row, first, finish, way)
+
+    def _alone(
+        self, x: Grid, row: Expression, first: Sequence[float], finish: Callable[[Expression, Grid], None], way: str
+    ) -> None:  # fmt: skip
         w, lanes = self._w, range(self._lanes)
+        self._begin(self._totals, integer(0), first)
+        base = w.local(I64, row * x.shape[-1])
         with w.loop(self._steps) as step:
             here = [w.local(I64, as_type(self._roots.at(step * self._lanes + lane), I64)) for lane in lanes]
-            furthest: Expression = here[0]
-            for one in here[1:]:
-                furthest = maximum(furthest, one)
-            with w.loop_while(ge(furthest, 0)):
-                for one in here:
-                    w.set(one, self._next(x, row, one))
+            self._walk(x, [base] * self._lanes, here)
             for one in here:
-                leaf = w.local(I64, -one - 1)
-                with w.loop(self._leaves.at(leaf + 1), self._leaves.at(leaf)) as at:
-                    target = w.local(I64, self._targets.at(at))
-                    old, new = totals.at(target), self._weights.at(at)
-                    joined = {"MIN": minimum, "MAX": maximum}.get(way)
-                    totals.put(target, old + new if joined is None else joined(old, new))
+                self._join(self._totals, integer(0), one, way)
+        finish(row, self._totals)
 
-    def _next(self, x: Grid, row: Expression, here: Expression) -> Expression:
-        """The child that the row goes to; a leaf stays."""
+    def _begin(self, totals: Grid, base: Expression, first: Sequence[float]) -> None:
+        if len(set(first)) == 1:
+            with self._w.loop(self._targets) as target:
+                totals.put(base + target, number(first[0], self._kind))
+        else:
+            for place, value in enumerate(first):
+                totals.put(base + place, number(value, self._kind))
+
+    def _walk(self, x: Grid, bases: Sequence[Expression], here: Sequence[Local]) -> None:
+        """To the leaves, all together; `bases` is where in x the row of each begins."""
+        w, least = self._w, self._w.local(I64, here[0])
+        for one in here[1:]:
+            w.set(least, minimum(least, one))
+        with w.loop_while(lt(least, self._first_leaf)):
+            for base, one in zip(bases, here, strict=True):
+                value = w.local(self._kind, as_type(x.at(base + as_type(self._nodes.at(one), I64)), self._kind))
+                holds = self._test(one, value)
+                if self._missing is not None:
+                    tracks = ne(self._missing.at(quotient(one, NODE)), 0)
+                    holds = either(holds, both(Unary("is_nan", value), tracks))
+                child = one + CHILDREN + as_type(Unary("not", holds), I64)
+                w.set(one, as_type(self._nodes.at(child), I64))
+            w.set(least, here[0])
+            for one in here[1:]:
+                w.set(least, minimum(least, one))
+
+    def _join(self, totals: Grid, base: Expression, here: Expression, way: str) -> None:
+        """Add the weights of a leaf to totals that begin at a place."""
         w = self._w
-        node = w.local(I64, maximum(here, 0))
-        value = w.local(
-            self._kind, as_type(x.at(row * x.shape[-1] + as_type(self._features.at(node), I64)), self._kind)
-        )
-        holds = self._test(node, value)
-        if any(self._forest.missing):
-            holds = either(holds, both(Unary("is_nan", value), ne(self._missing.at(node), 0)))
-        child = pick(holds, self._yes.at(node), self._no.at(node))
-        return pick(lt(here, 0), here, as_type(child, I64))
+        leaf = w.local(I64, quotient(here - self._first_leaf, NODE))
 
-    def _test(self, here: Expression, value: Expression) -> Expression:
-        w, used = self._w, sorted(set(self._forest.modes))
-        split, found = self._splits.at(here), w.local(BOOL, False)
-        for mode in used:
+        def add(at: Expression) -> None:
+            target = w.local(I64, base if self._targets == 1 else base + self._of_leaves.at(at))
+            old, new = totals.at(target), self._weights.at(at)
+            joined = {"MIN": minimum, "MAX": maximum}.get(way)
+            totals.put(target, old + new if joined is None else joined(old, new))
+
+        if self._has_one_each and way == "SUM":  # that of the leaf without weights is 0
+            add(leaf)
+        else:
+            with w.loop(self._leaves.at(leaf + 1), self._leaves.at(leaf)) as at:
+                add(at)
+
+    def _test(self, place: Expression, value: Expression) -> Expression:
+        w, used = self._w, self._modes_used
+        here, found = quotient(place, NODE), w.local(BOOL, False)
+        split = self._splits.at(place + 1 if self._kind is DType.F32 else here)
+        for known_as, mode in enumerate(used):
             if mode == MEMBER:
-                is_set, end = eq(self._modes.at(here), MEMBER), self._starts.at(here + 1)
+                is_set, end = eq(self._modes.at(here), known_as), self._starts.at(here + 1)
                 with w.when(is_set), w.loop(end, self._starts.at(here)) as at:
                     w.set(found, either(found, eq(self._sets.at(at), value)))
             else:
                 one = _COMPARE[mode](value, split)
-                w.set(found, one if len(used) == 1 else either(found, both(eq(self._modes.at(here), mode), one)))
+                w.set(found, one if len(used) == 1 else either(found, both(eq(self._modes.at(here), known_as), one)))
         return found
 
 
@@ -212,11 +299,8 @@ def ensemble(node: Defined) -> None:
     with node.stage() as w:
         x, y = w.reads(node.input(0)), w.writes(node.output(0))
         targets = y.shape[-1]
-        walker, totals = _Walker(node, w, forest, kind), w.scratch(kind, (targets,))
-        with w.shared(x.shape[0]) as (row,):
-            with w.loop(targets) as at:
-                totals[at] = number({"MIN": inf, "MAX": -inf}.get(way, 0.0), kind)
-            walker.run(x, row, totals, way)
+
+        def finish(row: Expression, totals: Grid) -> None:
             for target in range(targets):
                 total: Expression = totals[target]
                 total = pick(Unary("is_inf", total), number(0, kind), total) if way in ("MIN", "MAX") else total
@@ -225,6 +309,9 @@ def ensemble(node: Defined) -> None:
             post_transformed(w, totals, post)
             with w.loop(targets) as at:
                 y[row, at] = as_type(totals[at], y.dtype)
+
+        nothing = {"MIN": inf, "MAX": -inf}.get(way, 0.0)
+        _Walker(node, w, forest, kind, targets).run(x, [nothing] * targets, finish, way)
 
 
 def _both_in_every_leaf(forest: Forest) -> bool:
@@ -255,12 +342,9 @@ def classifier(node: Defined) -> None:
         x = w.reads(node.input(0))
         label = w.writes(node.output(0)) if node.wants(0) else None
         y = w.writes(node.output(1)) if node.wants(1) else None
-        walker, totals = _Walker(node, w, forest, kind), w.scratch(kind, (len(labels),))
-        with w.shared(x.shape[0]) as (row,):
-            for place in range(len(labels)):
-                is_based = base is not None and not single and place < base.size
-                totals[place] = number(float(base[place]) if base is not None and is_based else 0, kind)
-            walker.run(x, row, totals, "SUM")
+        names = w.reads(node.table(np.asarray(labels, np.int64))) if label is not None else None
+
+        def finish(row: Expression, totals: Grid) -> None:
             best = w.local(I64, 0)
             if single:
                 score = w.local(kind, totals[min(only)] + (0.0 if base is None or not base.size else float(base[0])))
@@ -275,12 +359,15 @@ def classifier(node: Defined) -> None:
                     w.set(best, pick(gt(totals[at], totals[best]), at, best))
             if not single or post == "LOGISTIC":
                 post_transformed(w, totals, post)
-            if label is not None:
-                names = w.reads(node.table(np.asarray(labels, np.int64)))
+            if label is not None and names is not None:
                 label.put(row, names.at(best))
             if y is not None:
                 with w.loop(len(labels)) as at:
                     y[row, at] = as_type(totals[at], y.dtype)
+
+        based = [] if base is None or single else base.tolist()
+        first = [float(based[place]) if place < len(based) else 0.0 for place in range(len(labels))]
+        _Walker(node, w, forest, kind, len(labels)).run(x, first, finish)
 
 
 ML_DEFINITIONS: dict[str, Definition] = {

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 import graphopt
 from graphopt.errors import NotLowered
+from graphopt.program.regions.routines import trees as ensembles
 from tests.program.regions.routines.one_node import held, same
 
 ML = "ai.onnx.ml"
@@ -231,3 +232,46 @@ def test_pipelines_are_whole() -> None:
         )  # fmt: skip
         opsets = [helper.make_opsetid("", 15), helper.make_opsetid(ML, 3)]
         assert not graphopt.compile(helper.make_model(graph, opset_imports=opsets, ir_version=8)).fallback
+
+
+def forest(draw: np.random.Generator, prefix: str, targets: int, count: int = 11) -> dict[str, Any]:
+    """Trees of random forms, some of them one leaf; a leaf has a weight for each target."""
+    nodes: dict[str, list[Any]] = {
+        name: [] for name in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
+    }
+    leaves: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
+    for tree in range(count):
+        sizes = [0]  # depths of nodes, in order
+
+        def grow(at: int, depth: int, tree: int = tree, sizes: list[int] = sizes) -> None:
+            is_leaf = depth == 6 or draw.random() < 0.25 * (tree % 3)
+            children = (0, 0) if is_leaf else (len(sizes), len(sizes) + 1)
+            sizes.extend([depth + 1] * (0 if is_leaf else 2))
+            row = (tree, at, int(draw.integers(4)), float(draw.standard_normal()), "LEAF" if is_leaf else "BRANCH_LT")
+            for name, one in zip(nodes, (*row, *children), strict=True):
+                nodes[name].append(one)
+            for target in range(targets if is_leaf else 0):
+                for name, one in zip(leaves, (tree, at, target, float(draw.standard_normal())), strict=True):
+                    leaves[name].append(one)
+            for child in dict.fromkeys(children if not is_leaf else ()):
+                grow(child, depth + 1)
+
+        grow(0, 0)
+    return {f"nodes_{name}": one for name, one in nodes.items()} | {
+        f"{prefix}_{name}": one for name, one in leaves.items()
+    }
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("rows", [15, 16, 37, 300])
+def test_many_rows_go_down_a_tree_side_by_side(rows: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(ensembles, "LARGE", 0)
+    draw = np.random.default_rng(rows)
+    x = draw.standard_normal((rows, 4)).astype("f4")
+    for targets, way in ((1, "SUM"), (3, "SUM"), (1, "AVERAGE"), (1, "MAX"), (3, "MIN")):
+        learned("TreeEnsembleRegressor", [x], tolerance=1e-5, n_targets=targets, aggregate_function=way,
+                base_values=[0.5] * targets, **forest(draw, "target", targets))  # fmt: skip
+    given = forest(draw, "class", 3)
+    learned("TreeEnsembleClassifier", [x], outputs=2, tolerance=1e-5, classlabels_int64s=[3, 1, 7], **given)
+    learned("TreeEnsembleRegressor", [x.astype("f8")], n_targets=1, **forest(draw, "target", 1))
