@@ -22,6 +22,15 @@ LOOPS = {
         "q, s, z = DynamicQuantizeLinear(x) p = MatMulInteger(q, w, z) f = Cast<to = 1>(p) y = Mul(f, s) }",
         {"w": BYTES},
     ),
+    "dynamic quantization of many elements": (
+        "g (float[batch,40,600] x) => (float[batch,40,600] y) { "
+        "q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }",
+        {},
+    ),
+    "dynamic quantization of a line": (
+        "g (float[batch] x) => (float[batch] y) { q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }",
+        {},
+    ),
     "bytes that lie apart": (
         "g (uint8[batch,16] x, float[batch,24] m) => (float[batch,24] y) { "
         "p = MatMulInteger(x, w) f = Cast<to = 1>(p) y = Add(f, m) }",

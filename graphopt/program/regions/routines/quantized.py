@@ -11,7 +11,6 @@ from graphopt.program.regions.routines.stage import Defined, Definition, Stage
 from graphopt.program.regions.routines.sums import WIDE, Lanes
 from kernels.dtype import DType
 from kernels.routine.writer import Grid, as_type, eq, lt, minimum, number, pick, quotient
-from kernels.size import bound
 from kernels.tensor.expression import Expression, ExpressionLike, Unary, clip
 
 PART = 1 << 14  # elements
@@ -50,18 +49,21 @@ def in_blocks(formula: Callable[[Operands], Expression]) -> Definition:
 def dynamic(node: Defined) -> None:
     """DynamicQuantizeLinear: the range from the least to the greatest element, with 0 inside, is that of uint8.
 
-    Parts of a large operand find their own ranges first, on several workers.
+    Parts of a large operand find their own ranges first, on several workers: for any size its rows, or its channels.
     """
-    parts = -(-bound(prod(node.input(0).shape)) // PART)
-    ranges = node.temporary(DType.F32, (2, parts)) if parts > 1 else None
+    shape = node.shape(0)
+    rows = min(2, len(shape) - 1) if node.is_steady else 0
+    part = prod(shape[rows:]) if rows > 0 else PART
+    parts = prod(shape[:rows]) if rows > 0 else 1 if node.is_steady else -(-prod(shape) // PART)
+    ranges = node.temporary(DType.F32, (2, parts)) if rows > 0 or parts > 1 else None
     if ranges is not None:
         with node.stage() as w:
             x, found = w.reads(node.input(0)), w.writes(ranges)
-            with w.shared(parts) as (part,):
-                start = w.local(DType.I64, part * PART)
-                low, high = _range(w, x, start, minimum(start + PART, x.area.elements) - start)
-                found[0, part] = low
-                found[1, part] = high
+            with w.shared(parts) as (number_of,):
+                start = w.local(DType.I64, number_of * part)
+                low, high = _range(w, x, start, minimum(start + part, x.area.elements) - start)
+                found[0, number_of] = low
+                found[1, number_of] = high
     with node.stage() as w:
         x = w.reads(node.input(0) if ranges is None else ranges)
         scale, zero = w.writes(node.output(1)), w.writes(node.output(2))
