@@ -31,6 +31,11 @@ LOOPS = {
         "g (float[batch] x) => (float[batch] y) { q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }",
         {},
     ),
+    "products of integers": (
+        "g (int64[batch,40] x, int32[3,40] z) => (int64[batch,24] y, int32[3,batch] q) { y = MatMul(x, wide) "
+        "n = Cast<to = 6>(x) t = Transpose(n) q = MatMul(z, t) }",
+        {"wide": _random.integers(-9, 9, (40, 24))},
+    ),
     "bytes that lie apart": (
         "g (uint8[batch,16] x, float[batch,24] m) => (float[batch,24] y) { "
         "p = MatMulInteger(x, w) f = Cast<to = 1>(p) y = Add(f, m) }",

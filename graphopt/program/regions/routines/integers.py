@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from graphopt.model.operators.linear import requantized_by_scales
 from graphopt.model.operators.padding import padding
-from graphopt.program.regions.routines.stage import Defined, Definition, Stage
+from graphopt.program.regions.routines.stage import Defined, Definition, Stage, pieces
 from kernels.dtype import DType
 from kernels.routine.writer import (
     Grid,
@@ -67,7 +67,7 @@ def _product(
     (rows, depth), columns = a_shape[-2:], b_shape[-1]
     batch = node.output_shape(0)[: max(len(a_shape), len(b_shape)) - 2] if max(len(a_shape), len(b_shape)) > 2 else ()
     sums = w.scratch(_SUM, (_COLUMNS,))
-    with w.shared(*batch, rows, -(-columns // _COLUMNS)) as (*outer, row, chunk):
+    with pieces(node, w, (*batch, rows), (columns, _COLUMNS)) as ((*outer, row), (chunk,)):
         start = w.local(DType.I64, chunk * _COLUMNS)
         count = w.local(DType.I64, minimum(columns - start, _COLUMNS))
         a_start = w.local(DType.I64, _start(a_shape, outer) + row * depth)

@@ -11,10 +11,10 @@ from math import prod
 import numpy as np
 
 from graphopt.model.equation import read_equation
-from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held
+from graphopt.program.regions.routines.stage import Defined, Definition, Stage, held, pieces
 from graphopt.program.regions.routines.sums import summed
 from kernels.dtype import DType
-from kernels.routine.writer import Grid, as_type, dot, eq, gt, integer, minimum, ne, number, pick
+from kernels.routine.writer import Grid, as_type, dot, eq, gt, integer, minimum, ne, number, pick, quotient
 from kernels.tensor.expression import Expression, Unary, dense_strides
 
 ROWS, COLUMNS = 4, 16  # of a tile of sums
@@ -33,10 +33,11 @@ def matmul(node: Defined) -> None:
     with node.stage() as w:
         a, b, y = w.reads(node.input(0)), w.reads(node.input(1)), w.writes(node.output(0))
         plain = number(1, held(a.dtype))
-        _products(w, a, b, y, batch, (left[-2], left[-1], right[-1]), (left[:-2], right[:-2]), plain)
+        _products(node, w, a, b, y, batch, (left[-2], left[-1], right[-1]), (left[:-2], right[:-2]), plain)
 
 
 def _products(
+    node: Defined,
     w: Stage,
     a: Grid,
     b: Grid,
@@ -50,8 +51,7 @@ def _products(
     rows, depth, columns = sizes
     kind = held(y.dtype)
     sums, panel = w.scratch(kind, (ROWS, COLUMNS)), w.scratch(kind, (max(depth, 1), COLUMNS))
-    stretch = ROWS * STRETCH
-    with w.shared(*batch, -(-columns // COLUMNS), -(-rows // stretch)) as (*lead, block, chunk):
+    with pieces(node, w, batch, (columns, COLUMNS), (rows, ROWS * STRETCH)) as (lead, (block, chunk)):
         starts = [
             w.local(DType.I64, dot(_shown(lead, dims), dense_strides((*dims, *matrix))[: len(dims)]))
             for dims, matrix in zip((*leads, batch), ((rows, depth), (depth, columns), (rows, columns)), strict=True)
@@ -63,7 +63,8 @@ def _products(
                 panel[k, c] = as_type(b.at(starts[1] + k * columns + column + c), kind)
             with w.loop(COLUMNS, wide) as c:
                 panel[k, c] = number(0, kind)
-        with w.loop(minimum(chunk * STRETCH + STRETCH, -(-rows // ROWS)), chunk * STRETCH) as tile:
+        tiles = quotient(integer(rows + ROWS - 1), ROWS)
+        with w.loop(minimum(chunk * STRETCH + STRETCH, tiles), chunk * STRETCH) as tile:
             with w.loops(ROWS, COLUMNS) as (r, c):
                 sums[r, c] = number(0, kind)
             lines = [w.local(DType.I64, minimum(tile * ROWS + one, rows - 1)) for one in range(ROWS)]

@@ -33,7 +33,7 @@ from graphopt.program.regions.scope import Scope
 from graphopt.program.regions.view import View
 from kernels.dtype import DType
 from kernels.routine.build import ROUTINE
-from kernels.routine.writer import Grid, Writer, as_type, lt, maximum, minimum, pick
+from kernels.routine.writer import Grid, Writer, as_type, integer, lt, maximum, minimum, pick, quotient
 from kernels.size import is_free
 from kernels.templates.epilogue import ACCUMULATED, Epilogue
 from kernels.templates.gemm import GEMM, Gemm
@@ -64,6 +64,23 @@ class Stage(Writer):
         name = f"y{len(self.places)}"
         self.places[name] = Place(view.buffer, view.offset * view.dtype.bytes)
         return self.output(name, view.dtype, view.shape)
+
+
+@contextmanager
+def pieces(
+    node: Defined, w: Stage, dims: Sequence[int], *of: tuple[int, int]
+) -> Iterator[tuple[Sequence[Expression], Sequence[Expression]]]:  # fmt: skip
+    """Loops over dims and over the pieces, of so many elements, of others: the indices of both.
+
+    Workers share the dims and the pieces; the dims alone in a program of any size, whose pieces no polynomial counts.
+    """
+    if node.is_steady:
+        counts = [quotient(integer(size + piece - 1), piece) for size, piece in of]
+        with w.shared(*dims) as at, w.loops(*counts) as inner:
+            yield at, inner
+    else:
+        with w.shared(*dims, *(-(-size // piece) for size, piece in of)) as at:
+            yield at[: len(dims)], at[len(dims) :]
 
 
 class Defined:
