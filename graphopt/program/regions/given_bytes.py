@@ -68,6 +68,8 @@ def _product(scope: Scope, node: ir.Node) -> None:
     if quantizes:
         value = _requantized(scope, node, columns, product.column, given)
         product = replace(product, epilogue=Epilogue(value))
+    if weights is None and scope.steady and len(b_shape) > 2:
+        raise NotLowered(f"{node.op_type} '{node.name}' packs matrices whose dims may be of any size.")  # of attention
     if weights is None:
         kernel, repack = scope.kernel(COMPUTED_PRODUCT, product), scope.kernel(REPACKED_PRODUCT, product)
         packed = _repacked(scope, node, repack, b, None if b_zero else required_input(node, operands[3]))

@@ -120,6 +120,8 @@ class Convolution:
     @property
     def is_one_row(self) -> bool:
         """Whether a plane's pixels follow one another in the input, the output and all operands of the epilogue."""
+        if self.input.size[1] == self.output.size[1] == 1:
+            return True
         _, _, _, row, column, _ = self.variables
         width = self.output.size[2]
         places = [load.buffer.position(load.indices) for load in self.epilogue.loads]

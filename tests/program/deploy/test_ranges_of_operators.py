@@ -36,6 +36,18 @@ LOOPS = {
         "n = Cast<to = 6>(x) t = Transpose(n) q = MatMul(z, t) }",
         {"wide": _random.integers(-9, 9, (40, 24))},
     ),
+    "attention of bytes": (
+        "g (uint8[3,batch,40] x) => (uint8[3,batch,batch] p, int32[3,batch,40] y) { t = Transpose<perm = [0, 2, 1]>(x) "
+        "p = QLinearMatMul(x, small, mid, t, small, mid, large, mid) y = MatMulInteger(p, x, mid, mid) }",
+        {"small": np.float32(0.1), "large": np.float32(30), "mid": np.uint8(120)},
+    ),
+    "signed bytes, with what was there before": (
+        "g (float[batch,40] x, float[batch,24] r) => (float[batch,24] y) { "
+        "q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) v = DequantizeLinear(w, s, z) p = MatMul(d, v) "
+        "o = QuantizeLinear(p, s, z) e = DequantizeLinear(o, s, z) h = QuantizeLinear(r, s, z) "
+        "k = DequantizeLinear(h, s, z) a = Add(e, k) f = QuantizeLinear(a, s, z) y = DequantizeLinear(f, s, z) }",
+        {"w": _random.integers(-9, 9, (40, 24)).astype(np.int8), "s": np.float32(0.05), "z": np.int8(3)},
+    ),
     "bytes that lie apart": (
         "g (uint8[batch,16] x, float[batch,24] m) => (float[batch,24] y) { "
         "p = MatMulInteger(x, w) f = Cast<to = 1>(p) y = Add(f, m) }",
