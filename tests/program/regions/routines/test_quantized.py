@@ -97,6 +97,17 @@ def test_a_range_of_nothing_but_zeros_has_the_scale_one() -> None:
     same("DynamicQuantizeLinear", [np.zeros(5, np.float32)], outputs=3)
 
 
+@pytest.mark.parametrize("size", [3, 300, PART + 200])
+def test_what_is_no_number_does_not_count_for_the_range(size: int) -> None:
+    x = np.linspace(-1, 3, size).astype(np.float32)
+    x[[0, size // 2]] = np.nan
+    low, high = np.float32(min(0, np.nanmin(x))), np.float32(np.nanmax(x))
+    scale = (high - low) / np.float32(255)
+    zero = np.uint8(np.rint(-low / scale))
+    bytes_ = np.clip(np.rint(np.nan_to_num(x) / scale) + zero, 0, 255)
+    held("DynamicQuantizeLinear", [x], [np.where(np.isnan(x), 0, bytes_).astype(np.uint8), scale, zero])
+
+
 @pytest.mark.parametrize("size", [PART, PART + 1, 3 * PART + 77])
 @pytest.mark.parametrize("place", [0, 1, -1])
 def test_parts_of_a_large_operand_find_one_range(size: int, place: int) -> None:
