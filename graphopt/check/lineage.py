@@ -28,6 +28,15 @@ STEPS = frozenset(
         "DynamicQuantizeLSTM",
     }
 )  # fmt: skip
+# Functions whose results lie anywhere, whatever digits their operands have: none is meant to stand on a tie.
+ROUNDED = frozenset(
+    {
+        "LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization", "SimplifiedLayerNormalization",
+        "SkipSimplifiedLayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization",
+        "MeanVarianceNormalization", "Sqrt", "Softmax", "LogSoftmax", "Exp", "Log", "Erf", "Tanh", "Gelu", "FastGelu",
+        "BiasGelu", "QuickGelu", "Attention", "MultiHeadAttention", "GroupQueryAttention",
+    }
+)  # fmt: skip
 # Where recurrent layers that round their state before each step have the scale of the matrix that it is multiplied by.
 STATE_SCALES = {"DynamicQuantizeLSTM": 10}
 

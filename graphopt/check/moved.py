@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graphopt.check.blocks import blocks_of
-from graphopt.check.lineage import BOUNDED, SIGNED, STATE_SCALES, STEPS, SUMS
+from graphopt.check.lineage import BOUNDED, ROUNDED, SIGNED, STATE_SCALES, STEPS, SUMS
 from graphopt.check.tolerance import SPACING
 from graphopt.model.facts import Facts
 from graphopt.model.nodes import graphs_of, nodes_of
@@ -181,9 +181,9 @@ def moved_steps(model: ir.Model, seed: int = 0, *, later: bool = False) -> ir.Mo
     A unit in the last place moves few elements over a tie, and a program that is right moves others. Each second seed
     moves all the other way of the one before it. Numbers are moved by different shares of the width: where all go as
     far as the scale that is made of them, their quotient stays. None without any such float in the main graph.
-    `later`: only those that are made of numbers which were rounded to steps before: an input's ties may be meant, while
-    sums of such numbers lie anywhere. Such is a recurrent layer's state from its second step on, which the scale of the
-    matrix that it meets moves.
+    `later`: only those that are made of numbers which were rounded to steps before, or of functions such as a
+    normalization: an input's ties may be meant, while these lie anywhere. Such is a recurrent layer's state from its
+    second step on, which the scale of the matrix that it meets moves.
     """
     copy = model.clone()
     facts, generator, way = Facts(copy), np.random.default_rng([20263, seed // 2]), 1 - 2 * (seed % 2)
@@ -220,7 +220,7 @@ def _stepped(model: ir.Model, *, later: bool) -> list[tuple[ir.Node, Sequence[in
             found.append((node, range(len(node.inputs))))
         elif node.op_type in STATE_SCALES and STATE_SCALES[node.op_type] < len(node.inputs):
             found.append((node, (STATE_SCALES[node.op_type],)))
-        if rounds or is_behind:
+        if rounds or is_behind or node.op_type in ROUNDED:
             behind.update(node.outputs)
     return found
 

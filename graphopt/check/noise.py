@@ -46,6 +46,8 @@ from graphopt.model.save import weight_bytes
 
 ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
 STEPPED_WAYS = ("steps", "steps again", "steps once more")
+# Few elements stand beside a tie, and what a step of one moves differs from element to element: these come last.
+MORE_STEPS = tuple(f"steps, sample {number}" for number in range(4, 13))
 Cut = Callable[[ir.Model], "Gates | None"]
 SMOOTH_WAYS = (
     "inputs", "weights", "double", "definition", "engine", "both", "both again", "both once more", "sums",
@@ -54,17 +56,17 @@ SMOOTH_WAYS = (
 GATED_WAYS: Mapping[str, tuple[Cut, int]] = {
     "gates": (gates_of, -1), "gates open": (gates_of, 1), "squares": (squares_of, -1), "squares up": (squares_of, 1),
 }  # fmt: skip
-WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS, "orders", "functions", "subnormals")
+WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS, "orders", "functions", "subnormals", *MORE_STEPS)
 SQUARES_FIRST = tuple(dict.fromkeys(("inputs", "weights", "squares", *WAYS)))
 # Of what is squared; the engine would hold as much again in a process of its own.
 OPERAND_WAYS = (*(way for way in SMOOTH_WAYS if way != "engine"), "gates", "gates open")
-LATER_WAYS = ("later steps", "later steps again", "later steps once more")
+LATER_WAYS = tuple(f"later {way}" for way in (*STEPPED_WAYS, *MORE_STEPS))
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
 
 _MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
     "weights": moved_weights, "sums": moved_sums, "orders": moved_orders, "functions": moved_functions,
     "subnormals": moved_subnormals,
-    "steps": moved_steps, "steps again": partial(moved_steps, seed=1), "steps once more": partial(moved_steps, seed=2),
+    **{way: partial(moved_steps, seed=seed) for seed, way in enumerate((*STEPPED_WAYS, *MORE_STEPS))},
     **{way: partial(moved_steps, seed=seed, later=True) for seed, way in enumerate(LATER_WAYS)},
 }  # fmt: skip
 

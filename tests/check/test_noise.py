@@ -174,9 +174,12 @@ def test_zeros_stay_zeros_where_sums_and_steps_are_moved(draw: str, is_moved: bo
     assert (len(case.samples) > len(EXACT_WAYS)) is is_moved
 
 
-@pytest.mark.parametrize(("before", "count"), [("a = MatMul(x, w)", 0), ("a = MatMul(f, w)", 3)])
-def test_on_a_grid_steps_are_moved_behind_others_only(before: str, count: int) -> None:
-    """Ties of x are meant; what is a sum of rounded numbers stands beside a tie by luck."""
+@pytest.mark.parametrize(
+    ("before", "moves"),
+    [("a = MatMul(x, w)", False), ("a = MatMul(f, w)", True), ("c = Softmax(x) a = MatMul(c, w)", True)],
+)
+def test_on_a_grid_steps_are_moved_behind_others_only(before: str, moves: bool) -> None:
+    """Ties of x are meant; what is made of rounded numbers, or of a function, stands beside a tie by luck."""
     text = f"""g (float[1,8] x) => (float[1,8] y, float[1,8] f) {{
         p = QuantizeLinear(x, s, z) f = DequantizeLinear(p, s, z)
         {before} q = QuantizeLinear(a, s, z) y = DequantizeLinear(q, s, z)
@@ -189,7 +192,8 @@ def test_on_a_grid_steps_are_moved_behind_others_only(before: str, count: int) -
         runner = workplace.runner(model, True)
         case = Case(feed, runner.run(feed), "grid")
         list(Noise(workplace, model, runner, True, lambda: 1, [case]).samples(case))
-    assert sum(one is not case.outputs for one in case.samples[-len(LATER_WAYS) :]) == count
+    count = sum(one is not case.outputs for one in case.samples[-len(LATER_WAYS) :])
+    assert count == (len(LATER_WAYS) if moves else 0)
 
 
 def test_weights_that_are_inputs_have_all_samples_of_weights() -> None:
