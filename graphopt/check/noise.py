@@ -44,7 +44,8 @@ from graphopt.model.oversized import oversized
 from graphopt.model.rooms import let_go
 from graphopt.model.save import weight_bytes
 
-ENGINE_BYTES = 256 << 20  # of weights, with which the engine's optimizations are tried: it holds them itself then
+# Of weights, with which the engine's optimizations are tried, that holds them itself then, and samples of many.
+ENGINE_BYTES = 256 << 20
 STEPPED_WAYS = ("steps", "steps again", "steps once more")
 # Few elements stand beside a tie, and what a step of one moves differs from element to element: these come last.
 MORE_STEPS = tuple(f"steps, sample {number}" for number in range(4, 13))
@@ -60,7 +61,8 @@ WAYS = (*SMOOTH_WAYS, *GATED_WAYS, *STEPPED_WAYS, "orders", "functions", "subnor
 SQUARES_FIRST = tuple(dict.fromkeys(("inputs", "weights", "squares", *WAYS)))
 # Of what is squared; the engine would hold as much again in a process of its own.
 OPERAND_WAYS = (*(way for way in SMOOTH_WAYS if way != "engine"), "gates", "gates open")
-LATER_WAYS = tuple(f"later {way}" for way in (*STEPPED_WAYS, *MORE_STEPS))
+MORE_LATER = tuple(f"later {way}" for way in MORE_STEPS)
+LATER_WAYS = (*(f"later {way}" for way in STEPPED_WAYS), *MORE_LATER)
 EXACT_WAYS = ("weights", "double", "definition", "engine", *LATER_WAYS)
 
 _MOVERS: Mapping[str, Callable[[ir.Model], ir.Model | None]] = {
@@ -230,10 +232,11 @@ class Noise:
         """The original with moved weights or sums, or in the engine with its optimizations."""
         if way not in self._runners:
             self._runners[way] = None
+            is_small = weight_bytes(self._model) <= ENGINE_BYTES
             try:
-                if way == "engine" and self._sound and weight_bytes(self._model) <= ENGINE_BYTES:
+                if way == "engine" and self._sound and is_small:
                     self._runners[way] = self._workplace.runner(self._model, True, optimized=True)
-                elif way in _MOVERS:
+                elif way in _MOVERS and (is_small or way not in (*MORE_STEPS, *MORE_LATER)):
                     plain, is_sound = (self._model, self._sound) if way == "weights" else self._spelled_out()
                     moved = _MOVERS[way](plain)
                     if moved is not None and oversized(moved) is None:
