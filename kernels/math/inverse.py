@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernels.llvm import types
 from kernels.llvm.function import Function, Value
 from kernels.math.polynomial import absolute, horner
 from kernels.math.quotient import quotient
@@ -68,5 +69,5 @@ def _sum(f: Function, base: Value, low: Value, t: Value, square: Value) -> Value
 
 def _where(f: Function, condition: Value, number: float) -> Value:
     """The number, or 0 where the condition does not hold."""
-    kind = condition.type.replace("i1", "float")
+    kind = types.with_element(condition.type, "float")
     return f.select(condition, f.number(kind, number), f.number(kind, 0.0))
