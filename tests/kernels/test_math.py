@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import kernels.target
 from kernels.dtype import DType
 from kernels.kernel import Operand, write_kernel
 from kernels.llvm import types
@@ -30,7 +28,7 @@ from kernels.math.tanh import tanh
 from kernels.math.trigonometric import cos, sin
 from kernels.run import Executable
 from kernels.target import Target, host
-from tests.kernels.targets import HERE
+from tests.kernels.targets import HERE, changed_host
 
 COUNT = 1 << 18
 SMALLEST_NORMAL = 2.0**-126
@@ -290,18 +288,14 @@ def test_remainders_are_exact_on_machines_that_lack_instructions(
     change: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code of such a machine, for this one's instructions."""
-    target = host()
-    name = target.architecture.name
-    monkeypatch.setattr(kernels.target, "ARCHITECTURES", {name: dataclasses.replace(target.architecture, **change)})
+    target = changed_host(monkeypatch, **change)
     a, b = _pairs()
     assert _is_fmod(run(fmod, a, b, target=target, lanes=4), a, b).all()
 
 
 @pytest.mark.parametrize("name", EDGES)
 def test_products_and_sums_that_round_apart_keep_the_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = host()
-    unfused = {target.architecture.name: dataclasses.replace(target.architecture, is_fused=False)}
-    monkeypatch.setattr(kernels.target, "ARCHITECTURES", unfused)
+    target = changed_host(monkeypatch, is_fused=False)
     function, exact, bound = FUNCTIONS[name]
     x = every_exponent()
     assert zero_or_right(run(function, x, target=target, lanes=4), exact, x).max() <= bound
