@@ -121,8 +121,8 @@ def of_ranges(original: ir.Model, asked: Asked, free: FreeDims) -> Compiled:
                 costs_of(asked.machine), held, caches, kinks, steps, asked.ram, precision, allowed,
             )  # fmt: skip
         except NotLowered as error:
-            refused[way] = error
             if not spelled_out.kept:
+                refused[way] = error
                 raise
             refused[way] = NoKernelOfAnySides(str(error))
             raise refused[way] from error

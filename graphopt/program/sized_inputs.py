@@ -19,6 +19,7 @@ import sympy
 from graphopt.model import dims
 from graphopt.model.content import REAL_TYPES
 from graphopt.model.facts import Facts
+from graphopt.model.nodes import subgraphs
 from graphopt.model.reals import Real
 from kernels.size import Size
 
@@ -88,9 +89,7 @@ class _Sources:
             given = [value for value in producer.inputs if value is not None]
             missing = [value for value in given if value not in self._known]
             if not missing:
-                is_plain = bool(given) and all(
-                    a.type is not ir.AttributeType.GRAPH for a in producer.attributes.values()
-                )
+                is_plain = bool(given) and not subgraphs(producer)
                 self._known[one] = is_plain and all(self._known[value] for value in given)
             pending += missing
         return self._known[value]
